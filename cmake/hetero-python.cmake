@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# HETERO_PYTHON: a Python 3 for test and benchmark scripts. Of those on this machine the first that has NumPy, since a
+# machine often has a bare one in front of the distribution's.
+if(NOT HETERO_PYTHON)
+  find_program(HETERO_PYTHON_IN_PATH NAMES python3)
+  find_program(HETERO_PYTHON_OF_SYSTEM NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH)
+  mark_as_advanced(HETERO_PYTHON_IN_PATH HETERO_PYTHON_OF_SYSTEM)
+  set(chosen "")
+  foreach(candidate IN ITEMS "${HETERO_PYTHON_IN_PATH}" "${HETERO_PYTHON_OF_SYSTEM}")
+    if(candidate)
+      execute_process(COMMAND "${candidate}" -c "import numpy" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+      if(failed EQUAL 0)
+        set(chosen "${candidate}")
+        break()
+      elseif(NOT chosen)
+        set(chosen "${candidate}")
+      endif()
+    endif()
+  endforeach()
+  set(HETERO_PYTHON "${chosen}" CACHE FILEPATH "Python 3 (with NumPy, if any has it) for test and benchmark scripts" FORCE)
+endif()

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+// Never built: its target carries the include folders that compile-fail tests pass to the compiler.
