@@ -23,8 +23,9 @@ namespace hetero::bench {
 /// Options of every benchmark program; `add_options` puts them on a command line.
 struct options {
   std::string json;          ///< file that receives one JSON line per figure; empty: none
-  double wait_quiet_s = 0;   ///< how long to wait for other processes to become quiet, and to repeat noisy figures
+  double wait_quiet_s = 30;  ///< how long to wait for other processes to become quiet, and to repeat noisy figures
   bool allow_noise = false;  ///< report figures of a busy machine, marked `"noisy": true`
+  bool quick = false;        ///< the same figures from fewer and shorter runs, marked `"quick": true`
   std::vector<std::string> peers;  ///< Python interpreters of the peers; empty: `default_interpreters()`
 };
 
@@ -32,8 +33,13 @@ struct options {
 inline void add_options(CLI::App& app, options& target) {
   app.add_option("--json", target.json, "Write one JSON line per figure to this file");
   app.add_option("--wait-quiet", target.wait_quiet_s, "Seconds to wait for other processes to become quiet")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("--allow-noise", target.allow_noise, "Report although other processes use the cores; marks the figures");
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->envname("HETERO_BENCH_WAIT_QUIET");
+  app.add_flag("--allow-noise", target.allow_noise, "Report although other processes use the cores; marks the figures")
+      ->envname("HETERO_BENCH_ALLOW_NOISE");
+  app.add_flag("--quick", target.quick, "The same figures from fewer and shorter runs, to try it; marks the figures")
+      ->envname("HETERO_BENCH_QUICK");
   app.add_option("--peer", target.peers,
                  "Python interpreter that imports torch (repeatable); overrides HETERO_PEER_PYTHON");
 }
@@ -113,10 +119,11 @@ class figures {
     refused_ += refused ? 1U : 0U;
     const auto met = goal_met(entry);
     const auto spread = entry.samples.empty() ? std::vector<double>{} : spread_of(entry.samples);
+    const std::string said = (options_.quick ? "quick; " : "") + entry.note;
     const std::string note =
         refused ? fmt::format("REFUSED: other processes used {:.0f} % of the cores", 100 * foreign_share_)
-        : noisy ? fmt::format("noisy ({:.0f} %) {}", 100 * foreign_share_, entry.note)
-                : entry.note;
+        : noisy ? fmt::format("noisy ({:.0f} %); {}", 100 * foreign_share_, said)
+                : said;
     fmt::print(
         "{:<44} {:>12} {:<12} {:>10} {:<6} {:<32} {}{}{}\n", entry.name,
         entry.value && !refused ? fmt::format("{:.4g}", *entry.value) : "-", entry.unit,
@@ -141,9 +148,13 @@ class figures {
     line["machine"] = describe_machine();
     line["foreign_share"] = foreign_share_;
     if (noisy) line["noisy"] = true;
+    if (options_.quick) line["quick"] = true;
     if (!entry.note.empty()) line["note"] = entry.note;
     lines_.push_back(line.dump());
   }
+
+  /// The options the figures are measured under.
+  [[nodiscard]] const options& settings() const noexcept { return options_; }
 
   /// Adds a figure that could not be measured, such as one whose peer is not installed: no value, goal missed, `why`
   /// said.

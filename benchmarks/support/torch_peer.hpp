@@ -2,13 +2,16 @@
 #pragma once
 
 #include "figure.hpp"
-#include "peer_process.hpp"
+#include "step_server.hpp"
 
-#include <nlohmann/json.hpp>
+#include <fmt/core.h>
 
-#include <chrono>
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <limits>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -29,77 +32,91 @@ namespace hetero::bench {
   return result;
 }
 
-/// A PyTorch process that performs steps on request, alive and idle between requests, so that a benchmark can alternate
-/// with it. Move-only.
-class torch_peer {
- public:
-  /// Starts `script` with `--serve` and `arguments`, and waits until it is warm. Blocking.
-  /// @throws std::exception when it does not start, has no torch, or does not report within `timeout`
-  torch_peer(const std::string& interpreter, const std::string& script, const std::vector<std::string>& arguments,
-             std::chrono::milliseconds timeout = std::chrono::minutes{5})
-      : process_{command(interpreter, script, arguments)}, ready_(expect("ready", process_.read_line(timeout))) {}
-
-  /// What was started, such as "torch 1.13.1, eager attention, foreach AdamW, 2 threads".
-  [[nodiscard]] std::string label() const {
-    std::string text = ready_.at("peer").get<std::string>();
-    if (ready_.contains("attention")) text += ", " + ready_["attention"].get<std::string>() + " attention";
-    if (ready_.value("compiled", false)) text += ", compiled";
-    text += ", " + ready_.at("optimizer").get<std::string>() + " AdamW";
-    const int threads = ready_.at("threads").get<int>();
-    return text + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
-  }
-
-  /// The whole first answer: versions, parameters, tokens_per_step, resident_after_import_bytes, ...
-  [[nodiscard]] const nlohmann::json& ready() const noexcept { return ready_; }
-
-  /// Performs `count` steps; returns the seconds of each, as the peer's own monotonic clock saw them. Blocking.
-  /// @throws std::exception when the peer ends or `timeout` passes
-  std::vector<double> steps(int count, std::chrono::milliseconds timeout = std::chrono::minutes{5}) {
-    const auto answer = expect("steps", process_.request("step " + std::to_string(count), timeout));
-    peak_resident_bytes_ = answer.at("peak_resident_bytes").get<double>();
-    return answer.at("seconds").get<std::vector<double>>();
-  }
-
-  /// Highest resident memory of the peer up to its last answer.
-  [[nodiscard]] double peak_resident_bytes() const { return peak_resident_bytes_; }
-
- private:
-  static std::vector<std::string> command(const std::string& interpreter, const std::string& script,
-                                          const std::vector<std::string>& arguments) {
-    std::vector<std::string> words{interpreter, "-B", script, "--serve"};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    return words;
-  }
-
-  static nlohmann::json expect(const std::string& event, const std::string& line) {
-    auto answer = nlohmann::json::parse(line);
-    if (answer.value("event", "") != event)
-      throw std::runtime_error{answer.value("message", "unexpected answer " + line)};
-    return answer;
-  }
-
-  peer_process process_;
-  nlohmann::json ready_;
-  double peak_resident_bytes_ = ready_.value("peak_resident_bytes", 0.0);
+/// One PyTorch, in the mode of it that was fastest here.
+struct torch_peer {
+  step_server fastest;
+  int major = 0;            ///< of its version
+  double least_bytes = 0;   ///< peak resident memory of its leanest mode
+  std::string leanest;      ///< that mode
+  std::string tried;        ///< every mode with the seconds of its fastest pilot step, or why it is missing
 };
 
 /// The peers that started, and why the others did not.
 struct torch_peers {
   std::vector<torch_peer> running;
   std::vector<std::string> missing;  ///< one reason for each interpreter that has no usable torch
+
+  /// The newest of version `least` up to `most`, or null.
+  [[nodiscard]] torch_peer* of_major(int least, int most = std::numeric_limits<int>::max()) {
+    torch_peer* found = nullptr;
+    for (auto& peer : running)
+      if (peer.major >= least && peer.major <= most && (found == nullptr || peer.major >= found->major)) found = &peer;
+    return found;
+  }
+  [[nodiscard]] std::string why_missing(const std::string& wanted) const {
+    std::string text = "no " + wanted + " among the interpreters; set HETERO_PEER_PYTHON or --peer";
+    for (const auto& reason : missing) text += "; " + reason;
+    return text;
+  }
 };
 
-/// Starts `script` under each interpreter the options name, or the default ones; an interpreter without torch is listed
-/// as missing, with its reason, and never silently left out. Blocking.
+/// Starts `script` with `arguments` and those of each mode under one interpreter, one mode after the other, and keeps the
+/// fastest of `pilot_steps` steps alive: a peer is measured as a user who tuned it would run it. Blocking.
+/// @throws std::exception when no mode starts
+[[nodiscard]] inline torch_peer start_fastest(const std::string& interpreter, const std::string& script,
+                                              const std::vector<std::string>& arguments,
+                                              const std::vector<std::vector<std::string>>& modes, int pilot_steps) {
+  std::optional<step_server> fastest;
+  double fastest_s = std::numeric_limits<double>::infinity();
+  double least_bytes = std::numeric_limits<double>::infinity();
+  std::string leanest, tried;
+  for (const auto& mode : modes) {
+    std::vector<std::string> command{interpreter, "-B", script, "--serve"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    command.insert(command.end(), mode.begin(), mode.end());
+    std::string name;
+    for (const auto& word : mode) name += (name.empty() ? "" : " ") + word;
+    tried += (tried.empty() ? "" : ", ") + name + ' ';
+    try {
+      step_server peer{command};
+      const auto seconds = peer.steps(pilot_steps);
+      const double best_s = *std::min_element(seconds.begin(), seconds.end());
+      tried += fmt::format("{:.4g} s {:.2f} GB", best_s, peer.peak_resident_bytes() / 1e9);
+      if (peer.peak_resident_bytes() < least_bytes) {
+        least_bytes = peer.peak_resident_bytes();
+        leanest = peer.label();
+      }
+      if (best_s < fastest_s) {
+        fastest_s = best_s;
+        fastest.emplace(std::move(peer));
+      }
+    } catch (const std::exception& reason) {
+      tried += std::string{"not possible ("} + reason.what() + ')';
+    }
+  }
+  if (!fastest) throw std::runtime_error{tried};
+  const std::string version = fastest->ready().at("peer").get<std::string>();  // "torch 1.13.1"
+  const int major = std::atoi(version.c_str() + version.find_first_of("0123456789"));
+  return {std::move(*fastest), major, least_bytes, std::move(leanest), std::move(tried)};
+}
+
+/// `start_fastest` under each interpreter that the options name, or the default ones; one without torch is listed as
+/// missing, with its reason, and never silently left out. Prints what it finds. Blocking.
 [[nodiscard]] inline torch_peers start_torch_peers(const options& settings, const std::string& script,
-                                                   const std::vector<std::string>& arguments) {
+                                                   const std::vector<std::string>& arguments,
+                                                   const std::vector<std::vector<std::string>>& modes,
+                                                   int pilot_steps) {
   torch_peers result;
   for (const auto& interpreter : settings.peers.empty() ? default_interpreters() : settings.peers) {
     try {
-      result.running.emplace_back(interpreter, script, arguments);
+      result.running.push_back(start_fastest(interpreter, script, arguments, modes, pilot_steps));
+      const auto& peer = result.running.back();
+      fmt::print("peer {}: tried {}; compared with {}\n", interpreter, peer.tried, peer.fastest.label());
     } catch (const std::exception& reason) {
       result.missing.push_back("no PyTorch peer from " + interpreter + ": " + reason.what());
+      fmt::print("{}\n", result.missing.back());
     }
+    std::fflush(stdout);
   }
   return result;
 }

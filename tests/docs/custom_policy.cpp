@@ -107,7 +107,7 @@ int main() {
 
   const auto corpus = hetero::text_corpus::from_string(some_text());
   const auto batches = corpus.batches({.global_batch = 12});
-  const hetero::gpt model{{.layers = 1, .heads = 2, .width = 16, .context = 16, .vocabulary = corpus.vocabulary()}};
+  const hetero::gpt model{{.layers = 1, .heads = 2, .width = 32, .context = 16, .vocabulary = corpus.vocabulary()}};
   // [use]
   hetero::run_pool(hetero::parse_pool("cpu:1,cpu:1"), [&](hetero::pool_member& here) {
     hetero::trainer trainer{model, here.world, here.device,

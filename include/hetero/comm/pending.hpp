@@ -110,7 +110,8 @@ class pending {
     const auto task = std::exchange(task_, nullptr);
     if (!task) return;
     task->wait();
-    if (task->error) std::rethrow_exception(task->error);
+    // Taken out, so that the exception ends with its reader and not whenever the thread lets go of the task.
+    if (const std::exception_ptr error = std::exchange(task->error, nullptr)) std::rethrow_exception(error);
   }
 
   /// True when `wait` would not block. Never blocks.
@@ -122,7 +123,9 @@ class pending {
 
  private:
   void settle() noexcept {
-    if (task_) task_->wait();
+    if (!task_) return;
+    task_->wait();
+    task_->error = nullptr;
     task_.reset();
   }
   std::shared_ptr<detail::async_task> task_;

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <hetero/core/error.hpp>
@@ -36,16 +39,27 @@ inline void insert_action(program& actions, std::size_t position, action a) {
   actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(position), std::move(a));
 }
 
-/// The largest number of micro-batches whose activations a rank keeps at one time under this program: forward takes
-/// one, the backward that ends with it gives it back.
+/// The largest number of micro-batches whose activations a rank keeps at one time under this program: the first forward
+/// of a micro-batch takes them, the last backward that touches its weights gives them back.
 [[nodiscard]] inline std::size_t peak_in_flight(const program& actions) {
-  std::size_t now = 0;
+  using key_type = std::tuple<replica_id, stage_id, micro_batch_id>;
+  std::map<key_type, std::size_t> last_use;
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const auto& a = actions[i];
+    if (a.kind == action_kind::backward_input || a.kind == action_kind::backward_weight) {
+      last_use[{a.replica, a.stage, a.micro_batch}] = i;
+    }
+  }
+  std::set<key_type> kept;
   std::size_t peak = 0;
-  for (const auto& a : actions) {
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const auto& a = actions[i];
+    const key_type key{a.replica, a.stage, a.micro_batch};
     if (a.kind == action_kind::forward) {
-      peak = std::max(peak, ++now);
-    } else if ((a.kind == action_kind::backward_input && !a.split) || a.kind == action_kind::backward_weight) {
-      if (now > 0) --now;
+      kept.insert(key);
+      peak = std::max(peak, kept.size());
+    } else if (const auto found = last_use.find(key); found != last_use.end() && found->second == i) {
+      kept.erase(key);
     }
   }
   return peak;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -63,7 +65,8 @@ template <class... Args>
   return chosen ? *std::move(chosen) : make_device(default_pool().front());
 }
 
-/// Every type a trainer is made from, and the sentences with which the compiler refuses what has no meaning.
+/// The policies of a trainer: their types, their values, and the sentences with which the compiler refuses what has no
+/// meaning.
 template <class... Args>
 struct policy_set {
   using partitioner_type = typename select_policy<partitioner_policy, balanced_partitioner, Args...>::type;
@@ -89,6 +92,36 @@ struct policy_set {
   static_assert(synchronizer_type::exact || sharding_type::replicates_parameters,
                 "this synchronizer merges whole parameters, but the sharding policy does not keep them whole on a rank; "
                 "use replicated_sharding or an exact synchronizer");
+
+  partitioner_type partition;
+  scheduler_type schedule;
+  sharding_type shard;
+  synchronizer_type synchronize;
+  optimizer_type optimize;
+  learning_rate_type learning_rate;
+  clipping_type clip;
+  rebalancing_type rebalance;
+
+  explicit policy_set(const Args&... args)
+      : partition{pick<partitioner_type>(args...)},
+        schedule{pick<scheduler_type>(args...)},
+        shard{pick<sharding_type>(args...)},
+        synchronize{pick<synchronizer_type>(args...)},
+        optimize{pick<optimizer_type>(args...)},
+        learning_rate{pick<learning_rate_type>(args...)},
+        clip{pick<clipping_type>(args...)},
+        rebalance{pick<rebalancing_type>(args...)} {}
+
+  /// The base learning rate times the schedule's factor; steps count from 1.
+  [[nodiscard]] double rate_at(std::uint64_t step) const {
+    return static_cast<double>(optimize.learning_rate) * learning_rate.at(step);
+  }
+
+  /// What ranks compare of the policies that shape the mathematics.
+  [[nodiscard]] std::string describe() const {
+    return std::to_string(optimize.state_names().size()) + " optimizer states, learning rate " +
+           std::to_string(static_cast<double>(optimize.learning_rate)) + ", clipping at " + std::to_string(clip.max_norm);
+  }
 
   template <class A>
   static constexpr bool is_known =

@@ -30,6 +30,7 @@
 #include <hetero/trainer/scoring.hpp>
 #include <hetero/trainer/state.hpp>
 #include <hetero/trainer/step_range.hpp>
+#include <hetero/trainer/update.hpp>
 
 namespace hetero {
 
@@ -43,20 +44,14 @@ namespace hetero {
 template <model Model, class World, class... Args>
 class trainer {
   using policies = detail::policy_set<Args...>;
-  using partitioner_type = typename policies::partitioner_type;
-  using scheduler_type = typename policies::scheduler_type;
-  using sharding_type = typename policies::sharding_type;
   using synchronizer_type = typename policies::synchronizer_type;
-  using optimizer_type = typename policies::optimizer_type;
-  using learning_rate_type = typename policies::learning_rate_type;
-  using clipping_type = typename policies::clipping_type;
-  using rebalancing_type = typename policies::rebalancing_type;
   using groups_type = named_groups<World>;
   using executor_type = executor<Model, groups_type>;
   using session_type = decltype(std::declval<const synchronizer_type&>().start(std::declval<World&>(),
                                                                                std::declval<replica_tensors>()));
-  static_assert(partitioner<partitioner_type> && scheduler<scheduler_type> && sharding<sharding_type> &&
-                    synchronizer<synchronizer_type, World> && optimizer<optimizer_type>,
+  static_assert(partitioner<typename policies::partitioner_type> && scheduler<typename policies::scheduler_type> &&
+                    sharding<typename policies::sharding_type> && synchronizer<synchronizer_type, World> &&
+                    optimizer<typename policies::optimizer_type>,
                 "a policy does not model its concept; docs/concepts/ has the requirements of each");
 
  public:
@@ -64,22 +59,16 @@ class trainer {
   /// @throws error mismatch when ranks were started with different models or options; out_of_memory; as the world does
   explicit trainer(Model m, World& world, Args... args)
       : model_{std::move(m)},
-        partitioner_{detail::pick<partitioner_type>(args...)},
-        scheduler_{detail::pick<scheduler_type>(args...)},
-        sharding_{detail::pick<sharding_type>(args...)},
-        synchronizer_{detail::pick<synchronizer_type>(args...)},
-        optimizer_{detail::pick<optimizer_type>(args...)},
-        learning_rate_rule_{detail::pick<learning_rate_type>(args...)},
-        clipping_{detail::pick<clipping_type>(args...)},
-        rebalancing_{detail::pick<rebalancing_type>(args...)},
+        policies_{args...},
         options_{detail::pick<trainer_options>(args...)},
         channel_{std::make_unique<World>(world.channel("trainer"))},
         stream_{detail::pick_device(args...)},
-        store_{stream_.device(), stream_.id(), layout_of(model_), options_.type, options_.seed, optimizer_.state_names()},
+        profile_{profile_of(model_, options_.type)},
+        store_{stream_.device(), stream_.id(), layout_of(model_), options_.type, options_.seed, policies_.optimize.state_names()},
         executor_{model_, store_, stream_.device(), stream_.id(), &groups_,
                   {.seed = options_.seed, .leaves = options_.mode == numerics::reproducible}},
         session_{start_session()},
-        planner_{options_, rebalancing_} {
+        planner_{options_, policies_.rebalance} {
     agree_with_others();
   }
 
@@ -102,10 +91,13 @@ class trainer {
   /// @throws error peer_lost, timeout, mismatch; invalid_argument when no rank counted a target
   step_report step(const batch_view& local) {
     const auto started = clock::now();
+    const double busy_before = stream_.device().counters().busy_s;
     forward_backward(local);
     reduce();
     update();
-    return report(started);
+    const double seconds = seconds_since(started);
+    busy_ = std::min(1.0, (stream_.device().counters().busy_s - busy_before) / seconds);
+    return report(seconds);
   }
 
   /// Runs forward and backward passes of the current plan on this rank's samples, starting the exchange of gradients
@@ -115,7 +107,7 @@ class trainer {
     local_samples_ = local.size();
     current_ = {.step = at_.step};
     const double busy_before = stream_.device().counters().busy_s;
-    session_.before_forward(current_);
+    session_->before_forward(current_);
     hooks h{*this};
     executor_.run(program_, *plan_, local, at_.step, h);
     stream_.synchronize();
@@ -129,14 +121,14 @@ class trainer {
     if (options_.mode == numerics::reproducible) {
       if constexpr (reproducible_session<session_type>) {
         const auto leaves = executor_.leaves();
-        session_.reduce_leaves({leaves});
-        total_ = hetero::reduce_leaves(*channel_, losses_of_samples(losses));
+        session_->reduce_leaves({leaves});
+        total_ = hetero::reduce_leaves(*channel_, std::span{losses}.first(local_samples_));
       }
     }
-    current_.local = losses.empty() || options_.mode == numerics::reproducible ? sum_of(losses) : losses.front();
+    for (const auto& part : losses) current_.local += part;
     if constexpr (synchronizer_type::exact) {
       records_ = exchange(*channel_, {current_.local, static_cast<double>(local_samples_), compute_s_, wait_s_,
-                                      planner_.take_proposal()});
+                                      busy_, planner_.take_proposal()});
       if (options_.mode == numerics::fast) {
         total_ = {};
         for (const auto& r : records_) total_ += r.loss;
@@ -144,10 +136,10 @@ class trainer {
     } else {
       total_ = current_.local;
       records_.assign(channel_->world_size(), {});
-      records_[index_of(channel_->rank())] = {current_.local, static_cast<double>(local_samples_), compute_s_, wait_s_, {}};
+      records_[index_of(channel_->rank())] = {current_.local, static_cast<double>(local_samples_), compute_s_, wait_s_, busy_, {}};
     }
     current_.weight = total_.weight;
-    session_.before_update(current_);
+    session_->before_update(current_);
     wait_s_ = seconds_since(began);
   }
 
@@ -155,37 +147,36 @@ class trainer {
   /// under an exact synchronizer without clipping.
   /// @throws error invalid_argument when no target was counted
   void update() {
+    // A replica that goes its own way and counted nothing has nothing to apply.
+    if (!synchronizer_type::exact && current_.weight == 0) current_.apply = false;
     if (current_.apply) {
       const global_sum everyone{{total_.sum, current_.weight}};
       loss_ = everyone.mean();  // refuses a step in which nothing was counted
       double factor = 1 / current_.weight;
       grad_norm_ = std::numeric_limits<double>::quiet_NaN();
-      if (clipping_.max_norm > 0) {
+      if (policies_.clip.max_norm > 0) {
         grad_norm_ = gradient_norm() * factor;
-        factor *= clipping_.factor(grad_norm_);
+        factor *= policies_.clip.factor(grad_norm_);
       }
-      learning_rate_ = static_cast<double>(optimizer_.learning_rate) * learning_rate_rule_.at(at_.step + 1);
+      learning_rate_ = policies_.rate_at(at_.step + 1);
       ++at_.updates;
-      for_each_trainable([&](const parameter_entry& entry) { update_entry(entry, factor); });
+      apply_update(stream_, store_, policies_.optimize, factor, learning_rate_, at_.updates);
     }
-    session_.after_update(current_);
+    session_->after_update(current_);
     stream_.synchronize();
     ++at_.step;
   }
 
-  /// The Euclidean norm of the summed gradient over all ranks, each element counted by its one owner.
+  /// The Euclidean norm of the summed gradient: over all ranks, each element counted by its one owner, or of this rank's
+  /// gradient where the synchronizer lets replicas differ.
   [[nodiscard]] double gradient_norm() {
-    buffer result{stream_.device(), stream_.id(), dtype::f64, {1}};
-    stream_.launch(op::fill{result.view(), 0});
-    const bool exact = options_.mode == numerics::reproducible;  // every rank adds the same bits in the same order
-    const element_range mine = exact ? element_range{0, store_.layout().trainable_elements}
-                                     : sharding_.owned(store_.layout(), *plan_, channel_->rank());
-    stream_.launch(op::sum_squares{result.view(), store_.grads().slice(0, mine.begin, mine.end)});
-    std::array<double, 1> sum{};
-    stream_.copy(tensor_view{std::span{sum}}, result.view());
-    stream_.synchronize();
-    if (!exact) channel_->all_reduce(tensor_view{std::span{sum}}, reduce_op::sum, traffic_class::control);
-    return std::sqrt(sum[0]);
+    // In reproducible mode every rank holds the same bits and adds them in the same order.
+    if (!synchronizer_type::exact || options_.mode == numerics::reproducible) {
+      return std::sqrt(sum_of_squares(stream_, store_.grads()));
+    }
+    const element_range mine = policies_.shard.owned(store_.layout(), *plan_, channel_->rank());
+    const double part = sum_of_squares(stream_, store_.grads().slice(0, mine.begin, mine.end));
+    return std::sqrt(channel_->all_reduce(part, reduce_op::sum));
   }
 
   /// A range over `count` steps on `source`, each loaded in the background; its elements are `step_report`s.
@@ -251,25 +242,28 @@ class trainer {
   /// @throws error plan_does_not_fit, mismatch
   void rebind(World& world, plan next) {
     validate(next);
-    session_.drain();
+    session_->drain();
+    session_.reset();  // it refers to the channel
     channel_ = std::make_unique<World>(world.channel("trainer"));
-    std::destroy_at(&session_);
-    std::construct_at(&session_, start_session());
+    session_.emplace(start_session());
     agree_with_others();
     spread_state(*channel_, at_, store_.named());
-    planner_ = shares_planner{options_, rebalancing_};
+    planner_ = shares_planner{options_, policies_.rebalance};
     adopt(std::move(next));
   }
 
   /// Saves parameters, optimizer state, data position and share history to one safetensors file: rank 0 writes, all
   /// ranks learn how it went. The file appears whole or not at all.
   /// @throws error io on every rank when it could not be written
-  void save(const std::string& path, const std::map<std::string, std::string>& more = {}) {
-    session_.drain();
+  void save(const std::string& path, const file_metadata& more = {}) {
+    session_->drain();
     std::string failure;
     if (index_of(channel_->rank()) == 0) {
       try {
-        write(path, more);
+        stream_.synchronize();
+        auto tensors = store_.named();
+        for (auto& tensor : session_->save()) tensors.push_back(std::move(tensor));
+        save_safetensors(path, tensors, metadata(more));
       } catch (const error& e) {
         failure = e.message();
       }
@@ -304,10 +298,10 @@ class trainer {
   /// trainer/resume_json.hpp is the usual caller.
   template <class Load>
   void restore(std::uint64_t step, std::vector<share_record> history, Load&& load) {
-    session_.drain();
+    session_->drain();
     for (const auto& tensor : store_.named()) load(tensor, stream_.device(), stream_.id());
-    for (const auto& tensor : session_.save()) load(tensor, stream_.device(), stream_.id());
-    session_.restore();
+    for (const auto& tensor : session_->save()) load(tensor, stream_.device(), stream_.id());
+    session_->restore();
     at_ = {step, step};
     planner_.restore(std::move(history));
     plan_.reset();
@@ -328,7 +322,7 @@ class trainer {
       if (self.options_.mode == numerics::reproducible) return;  // leaves are summed at the end of the step
       const bucket& b = self.buckets_[a.bucket];
       self.executor_.clear_untouched(b.begin, b.end);
-      self.session_.bucket_ready(b, self.current_);
+      self.session_->bucket_ready(b, self.current_);
     }
     void step(const action&) { self.executor_.clear_untouched(0, self.store_.layout().trainable_elements); }
   };
@@ -338,7 +332,7 @@ class trainer {
   }
 
   session_type start_session() {
-    return synchronizer_.start(*channel_, replica_tensors{.device = stream_.device(),
+    return policies_.synchronize.start(*channel_, replica_tensors{.device = stream_.device(),
                                                           .stream = stream_.id(),
                                                           .layout = &store_.layout(),
                                                           .params = store_.params(),
@@ -355,8 +349,7 @@ class trainer {
              std::to_string(stream_.device().threads()) + "; use cpu:1";
     });
     channel_->agree("model", model_.name() + " (hash " + to_hex(model_hash(model_)) + ')');
-    channel_->agree("options", describe(options_) + ", optimizer state " + std::to_string(optimizer_.state_names().size()) + ", learning rate " +
-                                   std::to_string(static_cast<double>(optimizer_.learning_rate)) + ", clipping " + std::to_string(clipping_.max_norm));
+    channel_->agree("options", describe(options_) + ", " + policies_.describe());
   }
 
   /// Text is cut into windows of the model's context, unless the caller chose another.
@@ -384,14 +377,14 @@ class trainer {
                                      global_batch / channel_->world_size());
     }
     planner_.adopt(gather_profiles(*channel_, mine));
-    plan next = partitioner_.partition(profile_of(model_, options_.type), planner_.machines(), work(global_batch));
+    plan next = policies_.partition.partition(profile_, planner_.machines(), work(global_batch));
     // One rank decides, so that arithmetic that differs in a last bit between machines cannot split the job.
     adopt(with_shares(std::move(next), recorded ? *recorded : agreed_shares(*channel_, shares_of(next))));
   }
 
   workload work(std::size_t global_batch) const {
     return {.global_batch = global_batch,
-            .micro_batches = scheduler_.micro_batches,
+            .micro_batches = policies_.schedule.micro_batches,
             .bytes_per_parameter = (2 + store_.state_names().size()) * size_of(options_.type)};
   }
 
@@ -411,31 +404,18 @@ class trainer {
     if (options_.mode == numerics::reproducible) {
       for (auto& r : next.replicas) r.micro_batches = static_cast<std::uint32_t>(std::max<std::size_t>(1, r.share));
     }
-    buckets_ = synchronizer_.buckets(store_.layout(), options_.type);
+    buckets_ = policies_.synchronize.buckets(store_.layout(), options_.type);
     const rank_id me = channel_->rank();
-    program_ = scheduler_.actions(next, me);
-    program_ = sharding_.insert(program_, store_.layout(), next, me);
-    program_ = synchronizer_.insert(program_, store_.layout(), options_.type, next, me);
+    program_ = policies_.schedule.actions(next, me);
+    program_ = policies_.shard.insert(program_, store_.layout(), next, me);
+    program_ = policies_.synchronize.insert(program_, store_.layout(), options_.type, next, me);
     plan_ = std::move(next);
   }
 
-  step_report report(clock::time_point started) {
+  step_report report(double seconds) {
     step_report result{.step = at_.step, .rank = index_of(channel_->rank()), .loss = loss_, .learning_rate = learning_rate_,
-                       .grad_norm = grad_norm_};
-    result.seconds = seconds_since(started);
-    for (std::size_t r = 0; r < records_.size(); ++r) {
-      const auto& record = records_[r];
-      result.samples += static_cast<std::uint64_t>(record.samples);
-      result.ranks.push_back({.rank = static_cast<std::uint32_t>(r),
-                              .device = r < planner_.machines().ranks.size() ? planner_.machines().ranks[r].device : "",
-                              .share = static_cast<std::uint64_t>(record.samples),
-                              .busy = std::min(1.0, record.compute_s / result.seconds),
-                              .forward_backward_s = record.compute_s,
-                              .wait_s = record.wait_s});
-    }
-    result.tokens = static_cast<std::uint64_t>(total_.weight);
-    result.samples_per_second = static_cast<double>(result.samples) / result.seconds;
-    result.tokens_per_second = total_.weight / result.seconds;
+                       .grad_norm = grad_norm_, .seconds = seconds, .tokens = static_cast<std::uint64_t>(total_.weight)};
+    describe_ranks(result, records_, planner_.machines());
     result.rebalanced = follow_drift();
     return result;
   }
@@ -448,8 +428,7 @@ class trainer {
     } else if constexpr (synchronizer_type::exact) {
       shares = records_.front().proposal;
       if (shares.empty()) {
-        planner_.observe(records_, *plan_, channel_->rank(), partitioner_, profile_of(model_, options_.type),
-                         work(plan_->global_batch));
+        planner_.observe(records_, *plan_, channel_->rank(), policies_.partition, profile_, work(plan_->global_batch));
       }
     }
     if (shares.empty()) return false;
@@ -472,69 +451,27 @@ class trainer {
     return channel_->all_reduce(score_samples(executor_, data, mine, at_once, add));
   }
 
-  template <class F>
-  void for_each_trainable(F&& f) {
-    for (const auto& entry : store_.layout().entries) {
-      if (entry.spec.trainable) f(entry);
-    }
-  }
-
-  void update_entry(const parameter_entry& entry, double factor) {
-    std::vector<tensor_view> state;
-    for (std::size_t i = 0; i < store_.state_names().size(); ++i) {
-      state.push_back(store_.state(i).slice(0, entry.offset, entry.end()));
-    }
-    stream_.launch(optimizer_.update({.param = store_.params().slice(0, entry.offset, entry.end()),
-                                      .grad = store_.grads().slice(0, entry.offset, entry.end()),
-                                      .state = state,
-                                      .grad_scale = factor,
-                                      .learning_rate = learning_rate_,
-                                      .decays = entry.spec.decays,
-                                      .step = at_.updates}));
-  }
-
-  static weighted_sum sum_of(const std::vector<weighted_sum>& parts) {
-    weighted_sum sum;
-    for (const auto& part : parts) sum += part;
-    return sum;
-  }
-
-  std::span<const weighted_sum> losses_of_samples(const std::vector<weighted_sum>& losses) const {
-    return std::span{losses}.first(local_samples_);
-  }
-
-  void write(const std::string& path, const std::map<std::string, std::string>& more) {
-    stream_.synchronize();
-    file_metadata metadata = more;
-    metadata["format"] = "hetero";
-    metadata["model"] = model_.name();
-    metadata["model_hash"] = to_hex(model_hash(model_));
-    metadata["step"] = std::to_string(at_.step);
-    metadata["seed"] = std::to_string(options_.seed);
-    metadata["shares"] = to_text(planner_.history());
-    if (plan_) metadata["global_batch"] = std::to_string(plan_->global_batch);
-    std::vector<named_tensor> tensors = store_.named();
-    for (auto& tensor : session_.save()) tensors.push_back(std::move(tensor));
-    save_safetensors(path, tensors, metadata);
+  file_metadata metadata(file_metadata facts) const {
+    facts.insert({{"format", "hetero"},
+                  {"model", model_.name()},
+                  {"model_hash", to_hex(model_hash(model_))},
+                  {"step", std::to_string(at_.step)},
+                  {"seed", std::to_string(options_.seed)},
+                  {"shares", to_text(planner_.history())}});
+    return facts;
   }
 
   Model model_;
-  partitioner_type partitioner_;
-  scheduler_type scheduler_;
-  sharding_type sharding_;
-  synchronizer_type synchronizer_;
-  optimizer_type optimizer_;
-  learning_rate_type learning_rate_rule_;
-  clipping_type clipping_;
-  rebalancing_type rebalancing_;
+  policies policies_;
   trainer_options options_;
-  std::unique_ptr<World> channel_;  // by pointer: the session refers to it across a move of neither
+  std::unique_ptr<World> channel_;
   stream stream_;
   groups_type groups_;
+  model_profile profile_;
   parameter_store store_;
   executor_type executor_;
   std::unique_ptr<executor_type> frozen_;
-  session_type session_;
+  std::optional<session_type> session_;
   shares_planner planner_;
 
   std::optional<plan> plan_;
@@ -548,6 +485,7 @@ class trainer {
   std::size_t local_samples_ = 0;
   double compute_s_ = 0;
   double wait_s_ = 0;
+  double busy_ = 0;
   double loss_ = 0;
   double grad_norm_ = std::numeric_limits<double>::quiet_NaN();
   double learning_rate_ = 0;

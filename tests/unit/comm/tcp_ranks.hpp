@@ -7,8 +7,8 @@
 #include <future>
 #include <memory>
 
-#include <hetero/comm/rendezvous.hpp>
 #include <hetero/comm/run_ranks.hpp>
+
 #include <hetero/comm/world.hpp>
 
 namespace hetero::test {

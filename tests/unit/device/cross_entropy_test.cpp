@@ -55,7 +55,8 @@ TEMPLATE_TEST_CASE("cross-entropy sums loss, weight and gradient like the plain 
   struct size {
     std::size_t rows, classes;
   };
-  const size s = GENERATE(size{1, 1}, size{3, 2}, size{8, 17}, size{64, 64}, size{65, 65}, size{5, 1000}, size{6, 5003});
+  const size s =
+      GENERATE(size{1, 1}, size{3, 2}, size{8, 17}, size{64, 64}, size{65, 65}, size{5, 1000}, size{6, 5003});
   CAPTURE(s.rows, s.classes);
   batch<T> b{s.rows, s.classes};
   b.run_on(1);
@@ -186,8 +187,10 @@ TEST_CASE("a target that is no class is an error that names row and value, and w
   thread_team team{1};
   for (const bool count : {false, true}) {
     const failure found = failure_of([&] {
-      if (count) run(op::count_correct{b.result, b.logits, b.targets, {}, -1}, team);
-      else run(b.op(), team);
+      if (count)
+        run(op::count_correct{b.result, b.logits, b.targets, {}, -1}, team);
+      else
+        run(b.op(), team);
     });
     CHECK(found.code == errc::invalid_argument);
     CHECK_THAT(found.text, ContainsSubstring(std::to_string(b.targets[6])) && ContainsSubstring("row 6") &&
@@ -224,12 +227,12 @@ TEMPLATE_TEST_CASE("count_correct counts weighted rows whose first largest logit
   using T = TestType;
   const T inf = std::numeric_limits<T>::infinity();
   const tensor<T> logits{{6, 3},
-                         {1, 2, 3,         // 2
-                          5, 5, 1,         // a tie: 0 wins
-                          5, 5, 1,         // so 1 does not
+                         {1, 2, 3,                                    // 2
+                          5, 5, 1,                                    // a tie: 0 wins
+                          5, 5, 1,                                    // so 1 does not
                           std::numeric_limits<T>::quiet_NaN(), 0, 9,  // no prediction
-                          -inf, 0, -inf,   // 1
-                          9, 8, 7}};       // ignored
+                          -inf, 0, -inf,                              // 1
+                          9, 8, 7}};                                  // ignored
   const tensor<std::int32_t> targets{{6}, {2, 0, 1, 2, 1, -1}};
   const tensor<float> weights{{3}, {1.0F, 0.5F, 4.0F}};
   tensor<double> correct{{2}, {10, 100}};

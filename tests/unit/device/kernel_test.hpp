@@ -18,8 +18,8 @@
 
 namespace hetero::test::kernels {
 
-/// A tensor that owns its memory. New elements are NaN (or the lowest integer), so that a kernel which counts on cleared
-/// memory, or leaves a gap, is found out.
+/// A tensor that owns its memory. New elements are NaN (or the lowest integer), so that a kernel which counts on
+/// cleared memory, or leaves a gap, is found out.
 template <class T>
 struct tensor {
   shape extents;
@@ -36,8 +36,10 @@ struct tensor {
   [[nodiscard]] std::size_t count() const { return values.size(); }
 
   static T poison() {
-    if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::quiet_NaN();
-    else return std::numeric_limits<T>::lowest();
+    if constexpr (std::is_floating_point_v<T>)
+      return std::numeric_limits<T>::quiet_NaN();
+    else
+      return std::numeric_limits<T>::lowest();
   }
 };
 

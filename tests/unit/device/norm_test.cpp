@@ -85,7 +85,8 @@ TEMPLATE_TEST_CASE("norms match the plain formulas at ragged sizes", "", float, 
   struct size {
     std::size_t rows, width;
   };
-  const size s = GENERATE(size{1, 1}, size{3, 17}, size{5, 64}, size{4, 65}, size{64, 3}, size{65, 128}, size{130, 200});
+  const size s =
+      GENERATE(size{1, 1}, size{3, 17}, size{5, 64}, size{4, 65}, size{64, 3}, size{65, 128}, size{130, 200});
   const bool centred = GENERATE(true, false);
   CAPTURE(s.rows, s.width, centred);
   norm_case<T> c{s.rows, s.width};
@@ -180,20 +181,25 @@ TEST_CASE("norms refuse operands that do not fit, and say what they got") {
   thread_team team{1};
   norm_case<float> c{4, 8};
   tensor<float> narrow{4, 7};
-  auto found = failure_of([&] { run(op::layer_norm_forward{narrow, c.mean, c.rstd, c.in, c.gain, c.bias, 1e-5}, team); });
+  auto found = failure_of([&] {
+    run(op::layer_norm_forward{narrow, c.mean, c.rstd, c.in, c.gain, c.bias, 1e-5}, team);
+  });
   CHECK(found.code == errc::invalid_shape);
   CHECK_THAT(found.text, ContainsSubstring("[4, 7]") && ContainsSubstring("[4, 8]"));
   tensor<float> folded{8, 4};
-  CHECK(failure_of([&] { run(op::rms_norm_forward{c.out, c.rstd, folded, c.gain, 1e-6}, team); }).code ==
-        errc::invalid_shape);
-  CHECK(failure_of([&] { run(op::rms_norm_forward{c.out, c.mean, c.in, c.grad, 1e-6}, team); }).code ==
-        errc::invalid_shape);
+  CHECK(failure_of([&] {
+          run(op::rms_norm_forward{c.out, c.rstd, folded, c.gain, 1e-6}, team);
+        }).code == errc::invalid_shape);
+  CHECK(failure_of([&] {
+          run(op::rms_norm_forward{c.out, c.mean, c.in, c.grad, 1e-6}, team);
+        }).code == errc::invalid_shape);
   CHECK(failure_of([&] {
           run(op::layer_norm_backward_weight{c.grad_gain, c.rstd, c.grad, c.in, c.mean, c.rstd, false}, team);
         }).code == errc::invalid_shape);
   norm_case<double> d{4, 8};
-  CHECK(failure_of([&] { run(op::layer_norm_backward_input{c.grad_in, c.grad, d.in, c.mean, c.rstd, c.gain}, team); })
-            .code == errc::invalid_shape);
+  CHECK(failure_of([&] {
+          run(op::layer_norm_backward_input{c.grad_in, c.grad, d.in, c.mean, c.rstd, c.gain}, team);
+        }).code == errc::invalid_shape);
   tensor<bfloat16> half{{4, 8}, std::vector<bfloat16>(32)};
   found = failure_of([&] { run(op::rms_norm_forward{half, c.rstd, half, c.gain, 1e-6}, team); });
   CHECK(found.code == errc::unsupported);

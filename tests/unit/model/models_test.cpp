@@ -105,7 +105,6 @@ TEST_CASE("a model's split backward pass gives the bits of the fused one", "[mod
   CHECK(fused.run(batch, true) == split.run(batch, true));
   for (const auto& spec : fused.specs) {
     INFO(spec.name);
-    // The halves add the two gradients of the tied table in another order; two numbers have one sum.
     CHECK(fused.gradient(spec.name) == split.gradient(spec.name));
   }
 }

@@ -179,6 +179,34 @@ TEST_CASE("validation finds planted bugs and names the actions") {
       "s1 m1 activation peer 0)");
 }
 
+TEST_CASE("validation follows a backward that was cut in pieces, from the top down and without a gap") {
+  plan p = pipeline_plan(1, 2);
+  p.num_layers = 4;
+  p.replicas[0].stages[0].end_layer = 4;
+  const auto whole = programs_of(one_f_one_b_scheduler{}, p);
+  auto cut = whole;  // F0 B0 F1 B1 step
+  action lower = cut[0][3];
+  lower.end_layer = 3;
+  cut[0][3].first_layer = 3;
+  insert_action(cut[0], 4, lower);
+  insert_action(cut[0], 4, {.kind = action_kind::reduce, .bucket = 0, .after = {3}});
+  REQUIRE(cut[0].size() == 7);
+  REQUIRE_NOTHROW(validate(p, cut));
+  CHECK(peak_in_flight(cut[0]) == 1);
+  CHECK(peak_in_flight(whole[0]) == 1);
+
+  const auto finds = [&](auto&& plant, const std::string& text) {
+    auto programs = cut;
+    plant(programs[0]);
+    CHECK_THROWS_WITH(validate(p, programs), ContainsSubstring(text));
+  };
+  finds([](program& q) { q[5].end_layer = 2; }, "computes other layers than the [0, 3) that are due after rank 0 action 3");
+  finds([](program& q) { q[5].first_layer = 1; }, "comes before the backward of");
+  finds([](program& q) { q[5].first_layer = 1, q.pop_back(); }, "is not continued to the start of its stage");
+  finds([](program& q) { q[3].first_layer = 0; }, "repeats rank 0 action 3");
+  finds([](program& q) { q[2].end_layer = 3; }, "has no forward of its micro-batch before it");
+}
+
 TEST_CASE("validation finds buckets reduced in different orders") {
   plan p = pipeline_plan(1, 1);
   p.roles.push_back(rank_role::worker);

@@ -95,7 +95,8 @@ template <class T>
   return most;
 }
 
-/// Sum of e^(row[i] - most), in double beyond pieces of 2048 terms; the terms themselves go to `terms` unless it is null.
+/// Sum of e^(row[i] - most), in double beyond pieces of 2048 terms; the terms themselves go to `terms` unless it is
+/// null.
 template <class T>
 [[nodiscard]] inline double exp_sum(const T* row, std::size_t count, T most, T* terms) noexcept {
   constexpr std::size_t lanes_per_vector = simd<T>::lanes;

@@ -16,8 +16,8 @@
 
 namespace hetero::detail {
 
-/// The random numbers of one dropout op. Element e of sample s takes `rng.word(4 * (s * blocks_per_sample) + e)`; the step
-/// goes into the key through a bijective mix, so that no two steps of a run share a mask.
+/// The random numbers of one dropout op. Element e of sample s takes word e % 4 of block s * blocks_per_sample + e / 4;
+/// the step goes into the key through a bijective mix, so that no two steps of a run share a mask.
 struct dropout_mask {
   counter_rng rng;
   std::uint64_t blocks_per_sample;
@@ -29,7 +29,7 @@ struct dropout_mask {
         threshold{static_cast<std::uint32_t>(std::min(std::round(o.probability * 0x1p32), 0x1p32 - 1))} {}
 
   [[nodiscard]] bool keeps(std::uint64_t sample, std::uint64_t element) const noexcept {
-    return rng.word(4 * (sample * blocks_per_sample) + element) >= threshold;
+    return rng.block(sample * blocks_per_sample + element / 4)[element % 4] >= threshold;
   }
 
   /// A bijection of 64 bits without small patterns: two rounds of shift, xor and odd multiplication.
@@ -55,9 +55,8 @@ inline void random_words(const counter_rng& rng, std::uint64_t first_block, std:
 inline void run(const op::dropout& o, thread_team& team) {
   for_float_type("dropout", o.out.type(), [&]<class T>() {
     expect_alike("dropout", {{"out", o.out}, {"in", o.in}});
-    require(o.probability >= 0 && o.probability < 1, errc::invalid_argument, [&] {
-      return "dropout: the probability must be in [0, 1), not " + std::to_string(o.probability);
-    });
+    require(o.probability >= 0 && o.probability < 1, errc::invalid_argument,
+            [&] { return "dropout: the probability must be in [0, 1), not " + std::to_string(o.probability); });
     const std::size_t samples = o.in.dims() == 0 ? 1 : o.in.extent(0);
     const std::size_t elements = samples == 0 ? 0 : o.in.count() / samples;
     expect_dense("dropout", {"sample_ids", o.sample_ids}, samples, dtype::i64);

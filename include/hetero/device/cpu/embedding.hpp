@@ -26,8 +26,9 @@ inline embedding_size check_embedding(const char* op, const operand& table, cons
                                       const operand& per_row, const tensor_view& ids) {
   expect(table.view.dims() == 2 && table.view.contiguous() && table.view, op, "needs a contiguous matrix as table",
          {table});
-  const embedding_size size{ids.count(), table.view.extent(1), table.view.extent(0),
-                            positions.view ? positions.view.count() / std::max<std::size_t>(1, table.view.extent(1)) : 1};
+  const embedding_size size{
+      ids.count(), table.view.extent(1), table.view.extent(0),
+      positions.view ? positions.view.count() / std::max<std::size_t>(1, table.view.extent(1)) : 1};
   expect_dense(op, {"ids", ids}, size.rows, dtype::i32);
   expect_dense(op, per_row, size.rows * size.width, table.view.type());
   if (positions.view) {

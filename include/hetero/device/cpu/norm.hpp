@@ -80,8 +80,8 @@ inline void run(const op::layer_norm_forward& o, thread_team& team) {
       for (std::size_t row = begin; row < end; ++row) {
         const T* in = o.in.as<T>() + row * width;
         T* out = o.out.as<T>() + row * width;
-        const T mean =
-            per_element * lane_split_sum<T>(width, [&](std::size_t i, auto lanes) { return load_lanes(in + i, lanes); });
+        const T mean = per_element *
+                       lane_split_sum<T>(width, [&](std::size_t i, auto lanes) { return load_lanes(in + i, lanes); });
         // The second pass over the row instead of sum(x^2) - n mean^2, which loses all digits when |mean| >> deviation.
         const T variance = per_element * lane_split_sum<T>(width, [&](std::size_t i, auto lanes) {
                              const simd<T> centred = keep_lanes(load_lanes(in + i, lanes) - simd<T>(mean), lanes);
@@ -140,10 +140,9 @@ inline void norm_backward_rows(norm_size size, T* grad_in, const T* grad_out, co
       const auto scaled_grad = [=](std::size_t i, auto lanes) {
         return load_lanes(g + i, lanes) * load_lanes(gain + i, lanes);
       };
-      const T average =
-          mean == nullptr ? T{0} : per_element * lane_split_sum<T>(width, [=](std::size_t i, auto lanes) {
-            return scaled_grad(i, lanes);
-          });
+      const T average = mean == nullptr ? T{0} : per_element * lane_split_sum<T>(width, [=](std::size_t i, auto lanes) {
+                                                   return scaled_grad(i, lanes);
+                                                 });
       // The lanes beyond the row hold x - mean = -mean, but their gradient is 0.
       const T along = r * per_element * lane_split_sum<T>(width, [=](std::size_t i, auto lanes) {
                         return scaled_grad(i, lanes) * (load_lanes(x + i, lanes) - middle);
@@ -159,9 +158,9 @@ inline void norm_backward_rows(norm_size size, T* grad_in, const T* grad_out, co
 
 inline void run(const op::layer_norm_backward_input& o, thread_team& team) {
   for_float_type("layer_norm_backward_input", o.grad_in.type(), [&]<class T>() {
-    const norm_size size = check_norm("layer_norm_backward_input",
-                                      {{"grad_in", o.grad_in}, {"grad_out", o.grad_out}, {"in", o.in}},
-                                      {{"mean", o.mean}, {"rstd", o.rstd}}, {{"gain", o.gain}});
+    const norm_size size =
+        check_norm("layer_norm_backward_input", {{"grad_in", o.grad_in}, {"grad_out", o.grad_out}, {"in", o.in}},
+                   {{"mean", o.mean}, {"rstd", o.rstd}}, {{"gain", o.gain}});
     norm_backward_rows<T>(size, o.grad_in.as<T>(), o.grad_out.as<T>(), o.in.as<T>(), o.mean.as<T>(), o.rstd.as<T>(),
                           o.gain.as<T>(), team);
   });
@@ -177,8 +176,8 @@ inline void run(const op::rms_norm_backward_input& o, thread_team& team) {
   });
 }
 
-/// grad_gain[j] = sum over rows of grad_out n, grad_bias[j] = sum of grad_out. Threads share columns, so every column is
-/// added in row order whatever their number; four rows at a time, which also halves the rounding error.
+/// grad_gain[j] = sum over rows of grad_out n, grad_bias[j] = sum of grad_out. Threads share columns, so every column
+/// is added in row order whatever their number; four rows at a time, which also halves the rounding error.
 template <class T>
 inline void norm_backward_columns(norm_size size, T* grad_gain, T* grad_bias, const T* grad_out, const T* in,
                                   const T* mean, const T* rstd, bool accumulate, thread_team& team) {
@@ -229,8 +228,8 @@ inline void run(const op::layer_norm_backward_weight& o, thread_team& team) {
     const norm_size size = check_norm("layer_norm_backward_weight", {{"grad_out", o.grad_out}, {"in", o.in}},
                                       {{"mean", o.mean}, {"rstd", o.rstd}}, {{"grad_gain", o.grad_gain}});
     if (o.grad_bias) expect_dense("layer_norm_backward_weight", {"grad_bias", o.grad_bias}, size.width, o.in.type());
-    norm_backward_columns<T>(size, o.grad_gain.as<T>(), o.grad_bias ? o.grad_bias.as<T>() : nullptr,
-                             o.grad_out.as<T>(), o.in.as<T>(), o.mean.as<T>(), o.rstd.as<T>(), o.accumulate, team);
+    norm_backward_columns<T>(size, o.grad_gain.as<T>(), o.grad_bias ? o.grad_bias.as<T>() : nullptr, o.grad_out.as<T>(),
+                             o.in.as<T>(), o.mean.as<T>(), o.rstd.as<T>(), o.accumulate, team);
   });
 }
 

@@ -38,7 +38,8 @@ struct row_tile {
 
 /// The columns [j, j + Vectors * lanes) of `multiply_rows`. The pragmas keep the accumulators in registers.
 template <std::size_t Rows, std::size_t Vectors, bool Add, class T>
-inline void multiply_block(left_tile<T> a, row_tile<const T> b, index_range k_range, row_tile<T> c, std::size_t j) noexcept {
+inline void multiply_block(left_tile<T> a, row_tile<const T> b, index_range k_range, row_tile<T> c,
+                           std::size_t j) noexcept {
   using native = typename simd<T>::native;
   constexpr std::size_t lanes = simd<T>::lanes_per_part;
   native sum[Rows][Vectors];
@@ -46,8 +47,10 @@ inline void multiply_block(left_tile<T> a, row_tile<const T> b, index_range k_ra
   for (std::size_t r = 0; r < Rows; ++r) {
 #pragma GCC unroll 8
     for (std::size_t v = 0; v < Vectors; ++v) {
-      if constexpr (Add) std::memcpy(&sum[r][v], c.data + r * c.stride + j + v * lanes, sizeof(native));
-      else sum[r][v] = native{};
+      if constexpr (Add)
+        std::memcpy(&sum[r][v], c.data + r * c.stride + j + v * lanes, sizeof(native));
+      else
+        sum[r][v] = native{};
     }
   }
   for (std::size_t k = k_range.begin; k < k_range.end; ++k) {
@@ -58,7 +61,8 @@ inline void multiply_block(left_tile<T> a, row_tile<const T> b, index_range k_ra
     }
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < Rows; ++r) {
-      const native left = a.data[r * a.row_stride + k * a.k_stride] - native{};  // x - 0 is x for the compiler too, 0 + x is not
+      const native left =
+          a.data[r * a.row_stride + k * a.k_stride] - native{};  // x - 0 is x for the compiler too, 0 + x is not
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < Vectors; ++v) sum[r][v] = left * right[v] + sum[r][v];
     }
@@ -72,9 +76,9 @@ inline void multiply_block(left_tile<T> a, row_tile<const T> b, index_range k_ra
   }
 }
 
-/// c[rows, columns] = (or += with Add) a[rows, k] b[k, columns] over k in `k_range`, for up to `tile_rows` rows; columns is
-/// a multiple of the lanes of simd<T>. Each element is added in order of k, so its bits do not depend on the rows and
-/// columns around it.
+/// c[rows, columns] = (or += with Add) a[rows, k] b[k, columns] over k in `k_range`, for up to `tile_rows` rows;
+/// columns is a multiple of the lanes of simd<T>. Each element is added in order of k, so its bits do not depend on the
+/// rows and columns around it.
 template <bool Add, class T>
 inline void multiply_rows(std::size_t rows, left_tile<T> a, row_tile<const T> b, index_range k_range, row_tile<T> c,
                           std::size_t columns) noexcept {
@@ -85,13 +89,20 @@ inline void multiply_rows(std::size_t rows, left_tile<T> a, row_tile<const T> b,
     if (j < columns) multiply_block<Rows, 1, Add>(a, b, k_range, c, j);
   };
   switch (rows) {
-    case 6: return all_columns(std::integral_constant<std::size_t, 6>{});
-    case 5: return all_columns(std::integral_constant<std::size_t, 5>{});
-    case 4: return all_columns(std::integral_constant<std::size_t, 4>{});
-    case 3: return all_columns(std::integral_constant<std::size_t, 3>{});
-    case 2: return all_columns(std::integral_constant<std::size_t, 2>{});
-    case 1: return all_columns(std::integral_constant<std::size_t, 1>{});
-    default: return;
+    case 6:
+      return all_columns(std::integral_constant<std::size_t, 6>{});
+    case 5:
+      return all_columns(std::integral_constant<std::size_t, 5>{});
+    case 4:
+      return all_columns(std::integral_constant<std::size_t, 4>{});
+    case 3:
+      return all_columns(std::integral_constant<std::size_t, 3>{});
+    case 2:
+      return all_columns(std::integral_constant<std::size_t, 2>{});
+    case 1:
+      return all_columns(std::integral_constant<std::size_t, 1>{});
+    default:
+      return;
   }
 }
 
@@ -116,7 +127,8 @@ inline void transpose_block(row_tile<const T> from, row_tile<T> to) noexcept {
 #pragma GCC unroll 16
       for (std::size_t i = 0; i < lanes; ++i) row[i] = next[i];
     }
-  }(std::make_integer_sequence<int, static_cast<int>(lanes)>{});
+  }
+  (std::make_integer_sequence<int, static_cast<int>(lanes)>{});
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < lanes; ++i) std::memcpy(to.data + i * to.stride, &row[i], sizeof(native));
 }
@@ -153,8 +165,8 @@ inline void copy_rows(row_tile<const T> from, std::size_t rows, std::size_t colu
   }
 }
 
-/// Memory of the calling thread for `count` elements, aligned to 64 bytes; valid until the thread's next call. It is kept:
-/// blocks of this size would otherwise be mapped and zeroed by the system at every use.
+/// Memory of the calling thread for `count` elements, aligned to 64 bytes; valid until the thread's next call. It is
+/// kept: blocks of this size would otherwise be mapped and zeroed by the system at every use.
 template <class T>
 [[nodiscard]] inline T* tile_scratch(std::size_t count) {
   constexpr std::size_t slack = 64 / sizeof(T);

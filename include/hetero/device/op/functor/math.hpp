@@ -23,8 +23,14 @@ concept lane_pack = requires(V v) {
 };
 
 /// The unsigned integer, or vector of them, with the bits of F.
-template <class F> struct bits_of { typedef std::uint32_t type __attribute__((vector_size(sizeof(F)))); };
-template <> struct bits_of<float> { using type = std::uint32_t; };
+template <class F>
+struct bits_of {
+  typedef std::uint32_t type __attribute__((vector_size(sizeof(F))));
+};
+template <>
+struct bits_of<float> {
+  using type = std::uint32_t;
+};
 
 /// f on each register of a pack, without a loop: compilers keep an indexed array of vectors in memory.
 template <lane_pack V, class Function, class... Values>
@@ -40,13 +46,15 @@ inline V by_part(Function f, const V& x, const Values&... others) noexcept {
 }
 
 /// f on each lane of one register: for the functions that the standard library has for scalars only.
-template <class Native, class Function> inline Native by_lane(Function f, Native x) noexcept {
+template <class Native, class Function>
+inline Native by_lane(Function f, Native x) noexcept {
   for (std::size_t i = 0; i < sizeof(x) / sizeof(x[0]); ++i) x[i] = f(x[i]);
   return x;
 }
 
 /// F is float or a machine vector of floats.
-template <class F> HETERO_HOST_DEVICE inline F exp_f32(F x) noexcept {
+template <class F>
+HETERO_HOST_DEVICE inline F exp_f32(F x) noexcept {
   using bits = typename bits_of<F>::type;
   // Both ends are cut by integers: after a comparison of floats g++ branches around the arithmetic and then does not
   // vectorise it. Among negative floats, larger bits are lower values; beyond -infinity come the negative NaNs.
@@ -73,26 +81,28 @@ template <class F> HETERO_HOST_DEVICE inline F exp_f32(F x) noexcept {
 }
 
 /// F is float or a machine vector of floats.
-template <class F> HETERO_HOST_DEVICE inline F tanh_f32(F x) noexcept {
+template <class F>
+HETERO_HOST_DEVICE inline F tanh_f32(F x) noexcept {
   using bits = typename bits_of<F>::type;
   constexpr std::uint32_t sign_bit = 0x80000000U;
   const bits x_bits = __builtin_bit_cast(bits, x);
   const F magnitude = __builtin_bit_cast(F, static_cast<bits>(x_bits & ~sign_bit));
-  // Far from zero: 1 - 2 / (e^2|x| + 1), with the sign of x.
+  // Far from zero: 1 - 2 / (e^2|x| + 1).
   const F far = 1.0F - 2.0F / (exp_f32<F>(magnitude + magnitude) + 1.0F);
-  const bits far_bits = __builtin_bit_cast(bits, far) | (x_bits & sign_bit);
+  const bits far_bits = __builtin_bit_cast(bits, far);
   // Near zero that difference would cancel: an odd polynomial, fitted for |x| <= 0.65 with relative error below 2e-9.
-  const F square = x * x;
+  const F square = magnitude * magnitude;
   F p = square * 2.21490274e-3F - 8.27245673e-3F;
   p = p * square + 2.17461871e-2F;
   p = p * square - 5.39563494e-2F;
   p = p * square + 1.33332907e-1F;
   p = p * square - 3.33333331e-1F;
-  const bits near_bits = __builtin_bit_cast(bits, static_cast<F>(x + x * (square * p)));
+  const bits near_bits = __builtin_bit_cast(bits, static_cast<F>(magnitude + magnitude * (square * p)));
   // All ones for |x| < 0.625 = 0x3f200000, by integers: a comparison of floats would let compilers move the arithmetic
   // above behind a branch, and then not vectorise it.
   const bits choose_near = bits{} - (((x_bits & ~sign_bit) - 0x3f200000U) >> 31U);
-  return __builtin_bit_cast(F, static_cast<bits>((near_bits & choose_near) | (far_bits & ~choose_near)));
+  return __builtin_bit_cast(
+      F, static_cast<bits>((near_bits & choose_near) | (far_bits & ~choose_near) | (x_bits & sign_bit)));
 }
 
 }  // namespace detail
@@ -102,7 +112,8 @@ template <class F> HETERO_HOST_DEVICE inline F tanh_f32(F x) noexcept {
 struct fast_exp {
   HETERO_HOST_DEVICE float operator()(float x) const noexcept { return detail::exp_f32<float>(x); }
   HETERO_HOST_DEVICE double operator()(double x) const noexcept { return std::exp(x); }
-  template <detail::lane_pack V> V operator()(const V& x) const noexcept {
+  template <detail::lane_pack V>
+  V operator()(const V& x) const noexcept {
     return detail::by_part(
         []<class Native>(Native part) {
           if constexpr (sizeof(part[0]) == sizeof(float)) {
@@ -119,7 +130,8 @@ struct fast_exp {
 struct fast_tanh {
   HETERO_HOST_DEVICE float operator()(float x) const noexcept { return detail::tanh_f32<float>(x); }
   HETERO_HOST_DEVICE double operator()(double x) const noexcept { return std::tanh(x); }
-  template <detail::lane_pack V> V operator()(const V& x) const noexcept {
+  template <detail::lane_pack V>
+  V operator()(const V& x) const noexcept {
     return detail::by_part(
         []<class Native>(Native part) {
           if constexpr (sizeof(part[0]) == sizeof(float)) {
