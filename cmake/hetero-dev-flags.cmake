@@ -54,6 +54,12 @@ int main() {
     set(HETERO_X86_64_LEVEL "${probe_level}" CACHE STRING "x86-64 level our own programs are compiled for (1 to 4)")
     message(STATUS "hetero: this processor has x86-64 level ${HETERO_X86_64_LEVEL}")
   endif()
+  if(HETERO_X86_64_LEVEL GREATER 2 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
+     AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.3)
+    # GCC 12.0 to 12.2 turn some 32-byte constants, such as the elements of std::vector<std::size_t>{1, 1, 0, 0}, into
+    # a broadcast of their first 8 bytes when they copy in pieces wider than 16 bytes (fixed in 12.3).
+    target_compile_options(hetero_dev_flags INTERFACE -mmove-max=128 -mstore-max=128)
+  endif()
   if(HETERO_X86_64_LEVEL GREATER 1)
     target_compile_options(hetero_dev_flags INTERFACE -march=x86-64-v${HETERO_X86_64_LEVEL})
   endif()

@@ -68,6 +68,15 @@ def make_adamw(torch, kind, parameters, learning_rate=1e-3, weight_decay=0.1):
     )
 
 
+def adamw_or_end(torch, kind, parameters):
+    """`make_adamw`, or an error line and the end of the process where this torch lacks the kind."""
+    try:
+        return make_adamw(torch, kind, parameters)
+    except (TypeError, ValueError, RuntimeError):
+        emit(event="error", message="torch %s has no %s AdamW here" % (torch.__version__, kind))
+        sys.exit(1)
+
+
 def time_adamw(torch, kind, count, steps=4):
     """Seconds of the best of `steps` updates of `count` parameters, or None where this torch lacks the kind."""
     try:

@@ -38,7 +38,7 @@ def main():
     parameters = [torch.nn.Parameter(0.02 * torch.randn(shape)) for shape in gpt2_shapes()]
     for parameter in parameters:
         parameter.grad = 0.01 * torch.randn_like(parameter)
-    optimizer = peer.make_adamw(torch, kind, parameters)
+    optimizer = peer.adamw_or_end(torch, kind, parameters)
 
     def step():
         optimizer.step()

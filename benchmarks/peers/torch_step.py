@@ -118,7 +118,7 @@ def main():
     kind = peer.best_adamw(arguments.threads) if arguments.optimizer == "auto" else arguments.optimizer
     model = make_gpt(torch, setting, attention)
     parameters = list(model.parameters())
-    optimizer = peer.make_adamw(torch, kind, parameters)
+    optimizer = peer.adamw_or_end(torch, kind, parameters)
     forward = torch.compile(model) if arguments.compile else model
     shape = (setting["batch"], setting["length"])
 

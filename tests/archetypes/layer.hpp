@@ -80,7 +80,7 @@ static_assert(!layer<layer_that_saves_bytes>, "what is kept has shapes");
 
 struct layer_that_needs_groups : layer_base {
   template <class Context>
-    requires requires(Context& c) { c.group(parallel_group::tensor); }
+  requires requires(Context& c) { c.group(parallel_group::tensor); }
   void forward(Context&, layer_parameters, tensor_view, tensor_view, const saved_state&) const {}
 };
 struct some_groups {
@@ -105,10 +105,7 @@ struct model_archetype {
   [[nodiscard]] shape input_shape(std::size_t samples) const { return {samples, 1}; }
   [[nodiscard]] std::string unit_name(std::size_t) const { return "unit"; }
   [[nodiscard]] loss_archetype loss() const { return {}; }
-  template <class F>
-  void visit(std::size_t, F&& f) const {
-    f(layer_base{});
-  }
+  template <class F> void visit(std::size_t, F&& f) const { f(layer_base{}); }
 };
 static_assert(model<model_archetype>, "the archetype is a model");
 struct model_with_a_fixed_batch : model_archetype {
@@ -116,10 +113,7 @@ struct model_with_a_fixed_batch : model_archetype {
 };
 static_assert(!model<model_with_a_fixed_batch>, "a model is asked for any number of samples");
 struct model_that_visits_all : model_archetype {
-  template <class F>
-  void visit(F&& f) const {
-    f(layer_base{});
-  }
+  template <class F> void visit(F&& f) const { f(layer_base{}); }
 };
 static_assert(!model<model_that_visits_all>, "a plan cuts between units, so they are visited one by one");
 

@@ -28,8 +28,7 @@ namespace hetero::test {
 }
 
 /// Central differences of `objective()` in the elements of `at`.
-template <class Runner>
-[[nodiscard]] std::vector<double> differences(Runner& runner, const tensor_view& at) {
+template <class Runner> [[nodiscard]] std::vector<double> differences(Runner& runner, const tensor_view& at) {
   constexpr double step = 1e-5;
   std::vector<double> values = runner.read(at);
   std::vector<double> slopes(values.size());

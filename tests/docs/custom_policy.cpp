@@ -81,7 +81,8 @@ static_assert(hetero::learning_rate_rule<halving_rate>);
 
 std::string some_text() {
   std::string text;
-  for (int i = 0; i < 60; ++i) text += "The quick brown fox jumps over the lazy dog, " + std::to_string(i) + " times.\n";
+  for (int i = 0; i < 60; ++i)
+    text += "The quick brown fox jumps over the lazy dog, " + std::to_string(i) + " times.\n";
   return text;
 }
 
@@ -95,7 +96,8 @@ int main() {
   hetero::model_profile profile{.model = "any"};
   profile.layers.push_back({.name = "layer", .parameters = 1000});
 
-  const hetero::plan plan = courteous_partitioner{}.partition(profile, machines, {.global_batch = 12, .micro_batches = 2});
+  const hetero::plan plan =
+      courteous_partitioner{}.partition(profile, machines, {.global_batch = 12, .micro_batches = 2});
   std::printf("%s", hetero::plan_table(plan, machines).c_str());
 
   const forward_first_scheduler scheduler{};
@@ -110,7 +112,9 @@ int main() {
   const hetero::gpt model{{.layers = 1, .heads = 2, .width = 32, .context = 16, .vocabulary = corpus.vocabulary()}};
   // [use]
   hetero::run_pool(hetero::parse_pool("cpu:1,cpu:1"), [&](hetero::pool_member& here) {
-    hetero::trainer trainer{model, here.world, here.device,
+    hetero::trainer trainer{model,
+                            here.world,
+                            here.device,
                             hetero::adamw{.learning_rate = 1e-3},
                             courteous_partitioner{.splitter = {.first = 0.25}},
                             forward_first_scheduler{.micro_batches = 2},

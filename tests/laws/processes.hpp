@@ -16,7 +16,6 @@
 #include <vector>
 
 #include <hetero/comm/join.hpp>
-#include <hetero/comm/tcp_rendezvous.hpp>
 
 extern char** environ;
 

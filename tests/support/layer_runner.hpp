@@ -25,11 +25,20 @@ namespace hetero::test {
   std::vector<double> values(from.count());
   for (std::size_t i = 0; i < values.size(); ++i) {
     switch (from.type()) {
-      case dtype::f64: values[i] = view.as<double>()[i]; break;
-      case dtype::f32: values[i] = view.as<float>()[i]; break;
-      case dtype::i32: values[i] = view.as<std::int32_t>()[i]; break;
-      case dtype::i64: values[i] = static_cast<double>(view.as<std::int64_t>()[i]); break;
-      default: throw error{errc::unsupported, "download of this type"};
+      case dtype::f64:
+        values[i] = view.as<double>()[i];
+        break;
+      case dtype::f32:
+        values[i] = view.as<float>()[i];
+        break;
+      case dtype::i32:
+        values[i] = view.as<std::int32_t>()[i];
+        break;
+      case dtype::i64:
+        values[i] = static_cast<double>(view.as<std::int64_t>()[i]);
+        break;
+      default:
+        throw error{errc::unsupported, "download of this type"};
     }
   }
   return values;
@@ -41,11 +50,20 @@ inline void upload(any_device device, stream_id stream, tensor_view to, std::spa
   require(values.size() == to.count(), errc::invalid_shape, "upload of another count");
   for (std::size_t i = 0; i < values.size(); ++i) {
     switch (to.type()) {
-      case dtype::f64: view.as<double>()[i] = values[i]; break;
-      case dtype::f32: view.as<float>()[i] = static_cast<float>(values[i]); break;
-      case dtype::i32: view.as<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]); break;
-      case dtype::i64: view.as<std::int64_t>()[i] = static_cast<std::int64_t>(values[i]); break;
-      default: throw error{errc::unsupported, "upload of this type"};
+      case dtype::f64:
+        view.as<double>()[i] = values[i];
+        break;
+      case dtype::f32:
+        view.as<float>()[i] = static_cast<float>(values[i]);
+        break;
+      case dtype::i32:
+        view.as<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
+        break;
+      case dtype::i64:
+        view.as<std::int64_t>()[i] = static_cast<std::int64_t>(values[i]);
+        break;
+      default:
+        throw error{errc::unsupported, "upload of this type"};
     }
   }
   if (to.count() > 0) device.copy(to, view, stream);
@@ -68,9 +86,8 @@ inline void upload(any_device device, stream_id stream, tensor_view to, std::spa
   return values;
 }
 
-template <class Context>
-auto group_type() {
-  if constexpr (requires(Context& c) { c.groups; }) {
+template <class Context> auto group_type() {
+  if constexpr (requires(Context & c) { c.groups; }) {
     return decltype(std::declval<Context&>().groups){};
   } else {
     return nullptr;
@@ -80,15 +97,14 @@ auto group_type() {
 /// How a layer is run.
 struct layer_case {
   shape input;
-  dtype type = dtype::f64;      ///< activations and parameters
-  std::size_t vocabulary = 0;   ///< more than 0: the input is i32 ids below it
+  dtype type = dtype::f64;     ///< activations and parameters
+  std::size_t vocabulary = 0;  ///< more than 0: the input is i32 ids below it
   bool split = false;
-  std::uint32_t weights = 1;    ///< which random parameters
+  std::uint32_t weights = 1;  ///< which random parameters
 };
 
 /// One replica of a layer: parameters, gradients, input, output, kept tensors, scratch.
-template <class L, class Context = layer_context<>>
-class layer_runner {
+template <class L, class Context = layer_context<>> class layer_runner {
  public:
   layer_runner(const L& l, any_device on, const layer_case& how)
       : device{std::move(on)}, layer_{l}, stream_{device}, scratch_{device, stream_.id()}, how_{how} {
@@ -113,8 +129,8 @@ class layer_runner {
       kept_.push_back(make(spec.type, spec.extents));
       kept.push_back(kept_.back().view());
     }
-    write(input(), how.vocabulary > 0 ? whole_numbers(how.input.count(), how.vocabulary, 7)
-                                      : normals(how.input.count(), 7));
+    write(input(),
+          how.vocabulary > 0 ? whole_numbers(how.input.count(), how.vocabulary, 7) : normals(how.input.count(), 7));
     write(grad_output(), normals(out.count(), 8));
     sample_ids.resize(how.input[0]);
     std::iota(sample_ids.begin(), sample_ids.end(), std::int64_t{40});

@@ -23,8 +23,7 @@ struct model_batch {
   std::vector<std::int64_t> sample_ids;
 };
 
-template <model M>
-class model_runner {
+template <model M> class model_runner {
  public:
   model_runner(const M& m, any_device on, dtype type, std::size_t samples, std::uint64_t seed = 1, bool split = false)
       : model_{m}, device{std::move(on)}, stream_{device}, scratch_{device, stream_.id()}, split_{split}, type_{type} {
@@ -137,7 +136,9 @@ class model_runner {
     }
   }
 
-  [[nodiscard]] tensor_view input_of(std::size_t i) const { return i > 0 ? units_[i - 1].output.view() : input_.view(); }
+  [[nodiscard]] tensor_view input_of(std::size_t i) const {
+    return i > 0 ? units_[i - 1].output.view() : input_.view();
+  }
   [[nodiscard]] saved_state state_of(std::size_t i) const {
     return {input_of(i), units_[i].output.view(), units_[i].kept};
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second, independent model of device_backend: each op as the plainest loop that its documentation allows, one element
-// at a time and in double. Slow, and for comparisons only.
+// A second, independent model of device_backend: each op as the plainest loop that its documentation allows, one
+// element at a time and in double. Slow, and for comparisons only.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -17,46 +18,9 @@
 #include <hetero/core/rng.hpp>
 #include <hetero/device/any_device.hpp>
 
+#include "support/element.hpp"
+
 namespace hetero::test {
-
-/// Element `i` in row-major order, strides honoured.
-[[nodiscard]] inline std::byte* address(const tensor_view& v, std::size_t i) {
-  std::size_t offset = 0;
-  for (std::size_t d = v.dims(); d-- > 0;) {
-    offset += i % v.extent(d) * v.stride(d);
-    i /= v.extent(d);
-  }
-  return static_cast<std::byte*>(v.data()) + offset * size_of(v.type());
-}
-
-[[nodiscard]] inline double get(const tensor_view& v, std::size_t i) {
-  const std::byte* p = address(v, i);
-  switch (v.type()) {
-    case dtype::f64: return *reinterpret_cast<const double*>(p);
-    case dtype::f32: return *reinterpret_cast<const float*>(p);
-    case dtype::bf16: return static_cast<float>(*reinterpret_cast<const bfloat16*>(p));
-    case dtype::f16: return static_cast<float>(*reinterpret_cast<const float16*>(p));
-    case dtype::i64: return static_cast<double>(*reinterpret_cast<const std::int64_t*>(p));
-    case dtype::i32: return *reinterpret_cast<const std::int32_t*>(p);
-    case dtype::i8: return *reinterpret_cast<const std::int8_t*>(p);
-    case dtype::u8: return *reinterpret_cast<const std::uint8_t*>(p);
-  }
-  return 0;
-}
-
-inline void set(const tensor_view& v, std::size_t i, double value) {
-  std::byte* p = address(v, i);
-  switch (v.type()) {
-    case dtype::f64: *reinterpret_cast<double*>(p) = value; return;
-    case dtype::f32: *reinterpret_cast<float*>(p) = static_cast<float>(value); return;
-    case dtype::bf16: *reinterpret_cast<bfloat16*>(p) = bfloat16{static_cast<float>(value)}; return;
-    case dtype::f16: *reinterpret_cast<float16*>(p) = float16{static_cast<float>(value)}; return;
-    case dtype::i64: *reinterpret_cast<std::int64_t*>(p) = static_cast<std::int64_t>(value); return;
-    case dtype::i32: *reinterpret_cast<std::int32_t*>(p) = static_cast<std::int32_t>(value); return;
-    case dtype::i8: *reinterpret_cast<std::int8_t*>(p) = static_cast<std::int8_t>(value); return;
-    case dtype::u8: *reinterpret_cast<std::uint8_t*>(p) = static_cast<std::uint8_t>(value); return;
-  }
-}
 
 /// The device. Copies share counters; streams are numbers, since every op is finished when `launch` returns.
 class reference_device {
@@ -128,8 +92,7 @@ class reference_device {
   static void put(const tensor_view& v, std::size_t i, double value, bool accumulate) {
     set(v, i, accumulate ? get(v, i) + value : value);
   }
-  template <class F>
-  static void map(const tensor_view& out, F&& f) {
+  template <class F> static void map(const tensor_view& out, F&& f) {
     for (std::size_t i = 0; i < out.count(); ++i) set(out, i, f(i));
   }
 
@@ -338,7 +301,8 @@ class reference_device {
     [[nodiscard]] std::size_t out_at(std::size_t s, std::size_t t, std::size_t h, std::size_t j) const {
       return (s * context + t) * width + h * head_width + j;
     }
-    [[nodiscard]] double score(const tensor_view& qkv, std::size_t s, std::size_t h, std::size_t q, std::size_t k) const {
+    [[nodiscard]] double score(const tensor_view& qkv, std::size_t s, std::size_t h, std::size_t q,
+                               std::size_t k) const {
       double sum = 0;
       for (std::size_t j = 0; j < head_width; ++j) sum += get(qkv, at(s, q, 0, h, j)) * get(qkv, at(s, k, 1, h, j));
       return sum / std::sqrt(static_cast<double>(head_width));
@@ -414,33 +378,33 @@ class reference_device {
     const std::size_t n = o.logits.extent(1);
     each_counted_row(o.logits, o.targets, o.weights, o.ignored_target,
                      [&](std::size_t r, bool counted, std::size_t target, double weight) {
-      double largest = -std::numeric_limits<double>::infinity();
-      for (std::size_t j = 0; j < n; ++j) largest = std::max(largest, get(o.logits, r * n + j));
-      double sum = 0;
-      for (std::size_t j = 0; j < n; ++j) sum += std::exp(get(o.logits, r * n + j) - largest);
-      if (counted) {
-        add_to(o.result, 0, weight * (largest + std::log(sum) - get(o.logits, r * n + target)));
-        add_to(o.result, 1, weight);
-      }
-      if (!o.grad_logits) return;
-      for (std::size_t j = 0; j < n; ++j) {
-        const double p = std::exp(get(o.logits, r * n + j) - largest) / sum;
-        set(o.grad_logits, r * n + j, counted ? weight * (p - (j == target ? 1 : 0)) : 0);
-      }
-    });
+                       double largest = -std::numeric_limits<double>::infinity();
+                       for (std::size_t j = 0; j < n; ++j) largest = std::max(largest, get(o.logits, r * n + j));
+                       double sum = 0;
+                       for (std::size_t j = 0; j < n; ++j) sum += std::exp(get(o.logits, r * n + j) - largest);
+                       if (counted) {
+                         add_to(o.result, 0, weight * (largest + std::log(sum) - get(o.logits, r * n + target)));
+                         add_to(o.result, 1, weight);
+                       }
+                       if (!o.grad_logits) return;
+                       for (std::size_t j = 0; j < n; ++j) {
+                         const double p = std::exp(get(o.logits, r * n + j) - largest) / sum;
+                         set(o.grad_logits, r * n + j, counted ? weight * (p - (j == target ? 1 : 0)) : 0);
+                       }
+                     });
   }
   static void run(const op::count_correct& o) {
     const std::size_t n = o.logits.extent(1);
     each_counted_row(o.logits, o.targets, o.weights, o.ignored_target,
                      [&](std::size_t r, bool counted, std::size_t target, double weight) {
-      if (!counted) return;
-      std::size_t best = 0;
-      for (std::size_t j = 1; j < n; ++j) {
-        if (get(o.logits, r * n + j) > get(o.logits, r * n + best)) best = j;
-      }
-      if (best == target) add_to(o.correct, 0, weight);
-      add_to(o.correct, 1, weight);
-    });
+                       if (!counted) return;
+                       std::size_t best = 0;
+                       for (std::size_t j = 1; j < n; ++j) {
+                         if (get(o.logits, r * n + j) > get(o.logits, r * n + best)) best = j;
+                       }
+                       if (best == target) add_to(o.correct, 0, weight);
+                       add_to(o.correct, 1, weight);
+                     });
   }
 
   static void run(const op::sgd_update& o) {

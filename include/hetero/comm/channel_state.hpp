@@ -25,7 +25,7 @@ struct rank_context {
   traffic_meter meter;
   std::mutex mutex;
   std::map<std::pair<std::uint64_t, std::string>, std::uint64_t> purposes;  ///< how often each was asked for
-  world_failure failure;  ///< of a rank that is alone and was aborted
+  world_failure failure;                                                    ///< of a rank that is alone and was aborted
   bool failed = false;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,7 +32,8 @@ inline void check_view(const tensor_view& view) {
     return "communication works on host memory and this view lies on " + to_string(view.device()) +
            "; copy it to a host buffer first";
   });
-  require(view.contiguous(), errc::invalid_shape, "communication needs a view without gaps; copy it to a contiguous one");
+  require(view.contiguous(), errc::invalid_shape,
+          "communication needs a view without gaps; copy it to a contiguous one");
 }
 
 [[nodiscard]] inline std::span<std::byte> memory_of(const tensor_view& view) noexcept {
@@ -61,6 +63,9 @@ void run_collective(channel_state& c, Body&& body) {
     const std::uint32_t self = c.members[c.rank];
     c.context->carrier->abort({e.code(), self, e.message()});
     throw e.with({rank_id{self}, {}});
+  } catch (const std::exception& e) {  // memory that ran out, say
+    abort(c, e.what());
+    throw;
   }
 }
 
@@ -118,7 +123,8 @@ inline void all_reduce(channel_state& c, const tensor_view& view, reduce_op op, 
 inline void broadcast(channel_state& c, const tensor_view& view, std::uint32_t root, traffic_class traffic) {
   check_view(view);
   require(root < c.size(), errc::invalid_argument, [&] {
-    return "root " + std::to_string(root) + " is not among the " + std::to_string(c.size()) + " ranks of '" + c.name + '\'';
+    return "root " + std::to_string(root) + " is not among the " + std::to_string(c.size()) + " ranks of '" + c.name +
+           '\'';
   });
   run_collective(c, [&] {
     operation run = c.begin(operation_kind::broadcast, view.type(), view.count(), root, traffic, c.collectives++);
@@ -174,15 +180,17 @@ inline void agree(channel_state& c, std::string_view what, std::string_view valu
   for (std::size_t r = 1; r < values.size(); ++r) {
     if (values[r] == values[0]) continue;
     throw error{errc::mismatch,
-                "ranks disagree on " + std::string{what} + ": rank " + std::to_string(c.members[0]) + " has '" + values[0] +
-                    "' and rank " + std::to_string(c.members[r]) + " has '" + values[r] + "'; start every rank with the same",
+                "ranks disagree on " + std::string{what} + ": rank " + std::to_string(c.members[0]) + " has '" +
+                    values[0] + "' and rank " + std::to_string(c.members[r]) + " has '" + values[r] +
+                    "'; start every rank with the same",
                 {rank_id{c.members[c.rank]}, {}}};
   }
 }
 
 /// @throws error invalid_argument for a negative color
 inline std::unique_ptr<channel_state> split(channel_state& c, int color, int key) {
-  require(color >= 0, errc::invalid_argument, "a color is 0 or above; a rank of its own group passes one nobody else has");
+  require(color >= 0, errc::invalid_argument,
+          "a color is 0 or above; a rank of its own group passes one nobody else has");
   std::vector<std::int32_t> pairs(2 * std::size_t{c.size()});
   const auto own = std::span{pairs}.subspan(2 * std::size_t{c.rank}, 2);
   own[0] = color;

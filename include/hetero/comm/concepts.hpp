@@ -22,16 +22,18 @@ namespace hetero {
 
 /// Ranks that exchange messages.
 ///
-/// | expression                    | meaning                                                              | fails with |
-/// |-------------------------------|----------------------------------------------------------------------|------------|
-/// | `c.rank()`, `c.world_size()`  | who this is, of how many                                             | never |
-/// | `c.send(view, to)`            | moves the elements of a contiguous host view; may wait for its `recv`| peer_lost, timeout, aborted, mismatch |
-/// | `c.recv(view, from)`          | the other side; type and count must agree                            | same |
-/// | `c.send_recv(out, to, in, from)` | both at once, so that a ring of them cannot deadlock              | same |
-/// | `c.abort(reason)`             | ends every pending and later call on every rank; any thread          | never |
-/// | `c.channel(purpose)`          | an independent sequence space, agreed without a message              | never waits |
-/// | `c.split(color, key)`         | collective: ranks of equal color form a group, ordered by (key, rank)| same |
-/// | `c.counters()`                | what this rank has moved so far                                      | never |
+/// | expression                       | meaning                                                    | fails with |
+/// |----------------------------------|------------------------------------------------------------|------------|
+/// | `c.rank()`, `c.world_size()`     | who this is, of how many                                   | never      |
+/// | `c.send(view, to)`               | moves a contiguous host view; may wait for its `recv`      | (1)        |
+/// | `c.recv(view, from)`             | the other side; type and count must agree                  | (1)        |
+/// | `c.send_recv(out, to, in, from)` | both at once, so that a ring of them cannot deadlock       | (1)        |
+/// | `c.abort(reason)`                | ends every pending and later call on every rank            | never      |
+/// | `c.channel(purpose)`             | an independent sequence space, agreed without a message    | never      |
+/// | `c.split(color, key)`            | collective: equal colors form a group, by (key, rank)      | (1)        |
+/// | `c.counters()`                   | what this rank has moved so far                            | never      |
+///
+/// (1) peer_lost, timeout, aborted, mismatch; unsupported and invalid_shape for a view that cannot travel.
 template <class C>
 concept communicator =
     std::movable<C> && requires(C& c, const C& cc, const tensor_view& view, rank_id peer, std::string_view text) {

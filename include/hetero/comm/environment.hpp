@@ -14,14 +14,15 @@
 #include <hetero/core/hash.hpp>
 
 /// @file
-/// How a launcher tells a process its place: RANK and WORLD_SIZE with MASTER_ADDR, MASTER_PORT and LOCAL_RANK, or what Open MPI's mpirun sets.
+/// How a launcher tells a process its place: RANK and WORLD_SIZE with MASTER_ADDR, MASTER_PORT and LOCAL_RANK, or what
+/// Open MPI's mpirun sets.
 namespace hetero {
 
 /// The place of this process in a job.
 struct launch_place {
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  std::uint32_t local_rank = 0;  ///< among the ranks of this host
+  std::uint32_t local_rank = 0;      ///< among the ranks of this host
   std::string host = "127.0.0.1";    ///< where rank 0 listens
   std::vector<std::uint16_t> ports;  ///< tried in this order, the same on every rank
   std::string job;                   ///< equal on all ranks of a job; may be empty
@@ -44,10 +45,11 @@ using environment = std::function<std::optional<std::string>(const char*)>;
                                              std::uint32_t most) {
   std::uint32_t number = 0;
   const auto [end, ec] = std::from_chars(value.data(), value.data() + value.size(), number);
-  require(ec == std::errc{} && end == value.data() + value.size() && number >= least && number <= most, errc::rendezvous, [&] {
-    return std::string{name} + "='" + std::string{value} + "' is not a whole number from " + std::to_string(least) + " to " +
-           std::to_string(most);
-  });
+  require(ec == std::errc{} && end == value.data() + value.size() && number >= least && number <= most,
+          errc::rendezvous, [&] {
+            return std::string{name} + "='" + std::string{value} + "' is not a whole number from " +
+                   std::to_string(least) + " to " + std::to_string(most);
+          });
   return number;
 }
 
@@ -102,7 +104,8 @@ inline constexpr std::uint32_t max_world_size = 1U << 16U;
     }
     const auto here = get("OMPI_COMM_WORLD_LOCAL_SIZE");
     require(get("MASTER_ADDR") || (here && *here == *get("OMPI_COMM_WORLD_SIZE")), errc::rendezvous, [&] {
-      return "mpirun started " + std::to_string(place.world_size) + " ranks and only " + here.value_or("an unknown number") +
+      return "mpirun started " + std::to_string(place.world_size) + " ranks and only " +
+             here.value_or("an unknown number") +
              " on this host; set MASTER_ADDR to the host of rank 0 (mpirun -x MASTER_ADDR=...)";
     });
     for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
@@ -113,7 +116,8 @@ inline constexpr std::uint32_t max_world_size = 1U << 16U;
     return std::nullopt;
   }
   if (const auto host = get("MASTER_ADDR")) {
-    require(!host->empty(), errc::rendezvous, "MASTER_ADDR is empty; set it to the host of rank 0, or unset it for this host");
+    require(!host->empty(), errc::rendezvous,
+            "MASTER_ADDR is empty; set it to the host of rank 0, or unset it for this host");
     place.host = *host;
   }
   if (const auto port = get("MASTER_PORT")) {

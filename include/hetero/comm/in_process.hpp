@@ -21,8 +21,8 @@ namespace hetero {
 
 namespace detail {
 
-/// The meeting place of ranks that are threads of one process. Whoever comes second, sender or receiver, copies straight
-/// from the one buffer into the other.
+/// The meeting place of ranks that are threads of one process. Whoever comes second, sender or receiver, copies
+/// straight from the one buffer into the other.
 class in_process_hub {
  public:
   explicit in_process_hub(std::uint32_t ranks) {

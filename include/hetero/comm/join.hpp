@@ -18,8 +18,8 @@ struct join_options {
   bool allow_unauthenticated = false;  ///< permits a MASTER_ADDR that other machines reach, without any protection
 };
 
-/// The world that the environment names (see `place_in_environment`), or the world of one when it names none. Collective
-/// over all processes of the job; blocks until they are there.
+/// The world that the environment names (see `place_in_environment`), or the world of one when it names none.
+/// Collective over all processes of the job; blocks until they are there.
 /// @throws error rendezvous, mismatch, unauthenticated, network; each says what it found and what would work
 [[nodiscard]] inline world join(const join_options& options = {}) {
   const auto place = place_in_environment();

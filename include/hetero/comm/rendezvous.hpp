@@ -38,16 +38,19 @@ namespace detail {
     // Perhaps another process took this one for rank 0; then its leader must hear that there are two.
     rendezvous_worker other{context, options};
     for (const auto& a : addresses) other.introduce_to({a, options.ports.back()});
-    throw error{errc::rendezvous, "rank 0 cannot listen at " + why + "; another program has the port, set MASTER_PORT to a free one",
+    throw error{errc::rendezvous,
+                "rank 0 cannot listen at " + why + "; another program has the port, set MASTER_PORT to a free one",
                 {rank_id{0}, {}}};
   }
-  throw error{errc::network, "rank 0 cannot listen at " + why + "; MASTER_ADDR must be an address of the host that runs rank 0",
+  throw error{errc::network,
+              "rank 0 cannot listen at " + why + "; MASTER_ADDR must be an address of the host that runs rank 0",
               {rank_id{0}, {}}};
 }
 
 }  // namespace detail
 
-/// Finds the other ranks and connects every pair of them. Blocks until all are there. Listens only as long as that takes.
+/// Finds the other ranks and connects every pair of them. Blocks until all are there. Listens only as long as that
+/// takes.
 /// @throws error rendezvous (a rank is missing at the deadline, claimed twice or out of range), mismatch (world size,
 /// settings or version differ), unauthenticated (an address beyond this host that was not allowed), network; the first
 /// two with the same text on every rank

@@ -32,7 +32,8 @@ using tcp = boost::asio::ip::tcp;
 
 /// Every address of a host, which may be a name, an IPv4 or an IPv6 address with or without brackets.
 /// @throws error network when it has none
-[[nodiscard]] inline std::vector<boost::asio::ip::address> resolve(boost::asio::io_context& context, std::string_view host) {
+[[nodiscard]] inline std::vector<boost::asio::ip::address> resolve(boost::asio::io_context& context,
+                                                                   std::string_view host) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   boost::system::error_code ec;
   tcp::resolver resolver{context};
@@ -51,7 +52,8 @@ inline void check_reach(const std::vector<boost::asio::ip::address>& addresses, 
   for (const auto& a : addresses) {
     require(allowed || a.is_loopback(), errc::unauthenticated, [&] {
       return "MASTER_ADDR '" + std::string{host} + "' is " + a.to_string() +
-             ", which other machines reach, and connections are not authenticated; use 127.0.0.1 for ranks of one host, or set "
+             ", which other machines reach, and connections are not authenticated; use 127.0.0.1 for ranks of one "
+             "host, or set "
              "join_options::allow_unauthenticated on a network you trust";
     });
   }

@@ -113,7 +113,8 @@ class rendezvous_leader {
     }
     m.reset();  // gone; before the welcome another process may take its place
     if (welcomed_) {
-      refuse({errc::peer_lost, "rank " + std::to_string(rank) + " ended while the ranks connected to each other"}, nullptr);
+      refuse({errc::peer_lost, "rank " + std::to_string(rank) + " ended while the ranks connected to each other"},
+             nullptr);
     }
   }
 
@@ -128,8 +129,9 @@ class rendezvous_leader {
       return false;
     }
     if (s.link.version() != protocol_version) {
-      refuse({errc::mismatch, "a rank at " + peer_text(s.link) + " speaks rendezvous protocol " + std::to_string(s.link.version()) +
-                                  " and rank 0 protocol " + std::to_string(protocol_version) + "; run one version of hetero everywhere"},
+      refuse({errc::mismatch, "a rank at " + peer_text(s.link) + " speaks rendezvous protocol " +
+                                  std::to_string(s.link.version()) + " and rank 0 protocol " +
+                                  std::to_string(protocol_version) + "; run one version of hetero everywhere"},
              &s.link);
     }
     hello_message hello;
@@ -150,8 +152,9 @@ class rendezvous_leader {
   [[nodiscard]] std::optional<refusal_message> objection(const hello_message& hello, rendezvous_link& link) {
     const std::string who = "rank " + std::to_string(hello.rank);
     if (hello.world_size != options_.world_size) {
-      return refusal_message{errc::mismatch, who + " was started with a world size of " + std::to_string(hello.world_size) +
-                                                 " and rank 0 with " + std::to_string(options_.world_size) +
+      return refusal_message{errc::mismatch, who + " was started with a world size of " +
+                                                 std::to_string(hello.world_size) + " and rank 0 with " +
+                                                 std::to_string(options_.world_size) +
                                                  "; set WORLD_SIZE to the same number on every rank"};
     }
     if (hello.rank >= options_.world_size) {
@@ -159,16 +162,17 @@ class rendezvous_leader {
                                                    "; ranks are 0 to " + std::to_string(options_.world_size - 1)};
     }
     if (hello.rank == 0 || members_[hello.rank]) {
-      const std::string first =
-          hello.rank == 0 ? "the one that listens"
-                          : endpoint_text(members_[hello.rank]->address, members_[hello.rank]->from_port);
+      const std::string first = hello.rank == 0
+                                    ? "the one that listens"
+                                    : endpoint_text(members_[hello.rank]->address, members_[hello.rank]->from_port);
       return refusal_message{errc::rendezvous, "two processes claim " + who + ": " + first + " and " + peer_text(link) +
                                                    "; give every process its own RANK"};
     }
     if (hello.settings_hash != stable_hash{}.add(options_.settings).value()) {
       return refusal_message{errc::mismatch, "ranks were started with different settings: rank 0 with '" +
-                                                 options_.settings.substr(0, hello_message::max_settings_text) + "' and " + who +
-                                                 " with '" + hello.settings + "'; start every rank with the same"};
+                                                 options_.settings.substr(0, hello_message::max_settings_text) +
+                                                 "' and " + who + " with '" + hello.settings +
+                                                 "'; start every rank with the same"};
     }
     return std::nullopt;
   }
@@ -181,7 +185,8 @@ class rendezvous_leader {
     m.places.resize(members_.size());
     for (std::uint32_t r = 1; r < members_.size(); ++r) m.places[r] = {members_[r]->address, members_[r]->port};
     const std::string body = m.encode();
-    for (std::uint32_t r = 1; r < members_.size(); ++r) members_[r]->link.send(rendezvous_kind::welcome, body, deadline_);
+    for (std::uint32_t r = 1; r < members_.size(); ++r)
+      members_[r]->link.send(rendezvous_kind::welcome, body, deadline_);
   }
 
   /// Tells every process of the job, for a moment also those who are still on their way, and ends.
@@ -204,8 +209,8 @@ class rendezvous_leader {
     for (std::uint32_t r = 1; r < members_.size(); ++r) {
       if (!members_[r]) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
     }
-    return "after " + std::to_string(options_.timeout.count()) + " ms rank" + (missing() == 1 ? " " : "s ") + ranks + " of " +
-           std::to_string(options_.world_size) + (missing() == 1 ? " has" : " have") +
+    return "after " + std::to_string(options_.timeout.count()) + " ms rank" + (missing() == 1 ? " " : "s ") + ranks +
+           " of " + std::to_string(options_.world_size) + (missing() == 1 ? " has" : " have") +
            " not come; start them, or raise the rendezvous timeout";
   }
 

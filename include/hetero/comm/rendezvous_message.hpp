@@ -48,8 +48,7 @@ inline constexpr std::uint32_t max_leader_bytes = std::uint32_t{8} << 20U;
 class body_writer {
  public:
   template <class T>
-    requires std::is_integral_v<T>
-  body_writer& add(T value) {
+  requires std::is_integral_v<T> body_writer& add(T value) {
     const std::size_t at = bytes_.size();
     bytes_.resize(at + sizeof value);
     std::memcpy(bytes_.data() + at, &value, sizeof value);
@@ -72,7 +71,7 @@ class body_reader {
   explicit body_reader(std::string_view bytes) noexcept : rest_{bytes} {}
 
   template <class T>
-    requires std::is_integral_v<T>
+  requires std::is_integral_v<T>
   [[nodiscard]] T number() noexcept {
     T value{};
     if (rest_.size() < sizeof value) {
@@ -132,12 +131,15 @@ struct refusal_message {
   errc code = errc::rendezvous;
   std::string text;
 
-  [[nodiscard]] std::string encode() const { return body_writer{}.add(static_cast<std::uint8_t>(code)).add(text).bytes(); }
+  [[nodiscard]] std::string encode() const {
+    return body_writer{}.add(static_cast<std::uint8_t>(code)).add(text).bytes();
+  }
   [[nodiscard]] static refusal_message decode(std::string_view bytes) {
     body_reader in{bytes};
     const auto code = in.number<std::uint8_t>();
-    refusal_message m{code <= static_cast<std::uint8_t>(errc::plan_does_not_fit) ? static_cast<errc>(code) : errc::rendezvous,
-                      in.text()};
+    refusal_message m{
+        code <= static_cast<std::uint8_t>(errc::plan_does_not_fit) ? static_cast<errc>(code) : errc::rendezvous,
+        in.text()};
     if (!in.complete()) m.text = "the leader refused and its reason could not be read";
     return m;
   }

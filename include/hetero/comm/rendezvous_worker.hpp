@@ -88,14 +88,16 @@ class rendezvous_worker {
     body_reader in{link.body()};
     // The leader's clock counts from here on; a little more, so that its reason arrives.
     const auto left = std::chrono::milliseconds{in.number<std::int64_t>()};
-    deadline_ = rendezvous_clock::now() + std::min(left, std::chrono::milliseconds{options_.timeout}) + std::chrono::seconds{2};
+    deadline_ =
+        rendezvous_clock::now() + std::min(left, std::chrono::milliseconds{options_.timeout}) + std::chrono::seconds{2};
     leader_ = std::move(link);
   }
 
   /// The next message of the leader, which must be of this kind.
   std::string expect(rendezvous_kind kind) {
     const auto s = leader_->await(max_leader_bytes, deadline_);
-    if (s == rendezvous_link::state::message && leader_->kind() == rendezvous_kind::refused) throw_refusal(leader_->body());
+    if (s == rendezvous_link::state::message && leader_->kind() == rendezvous_kind::refused)
+      throw_refusal(leader_->body());
     if (s == rendezvous_link::state::message && leader_->kind() == kind) return leader_->body();
     throw error{errc::rendezvous,
                 s == rendezvous_link::state::partial ? "rank 0 listens and does not go on; is it stopped?"
@@ -111,7 +113,8 @@ class rendezvous_worker {
       boost::system::error_code ec;
       const tcp::endpoint at{boost::asio::ip::make_address(table.places[r].address, ec), table.places[r].port};
       auto socket = connect(context_, at, std::min(deadline_, rendezvous_clock::now() + answer_patience), why_);
-      if (!socket) fail("rank " + std::to_string(options_.rank) + " cannot connect to rank " + std::to_string(r) + " at " + why_);
+      if (!socket)
+        fail("rank " + std::to_string(options_.rank) + " cannot connect to rank " + std::to_string(r) + " at " + why_);
       rendezvous_link link{std::move(*socket)};
       link.send(rendezvous_kind::peer_hello, body_writer{}.add(table.token).add(options_.rank).bytes(), deadline_);
       sockets[r] = link.release();
@@ -131,11 +134,13 @@ class rendezvous_worker {
     };
     std::deque<stranger> strangers;
     const auto absent = [&] {
-      return std::find_if(sockets.begin() + options_.rank + 1, sockets.end(), [](const auto& s) { return !s.has_value(); });
+      return std::find_if(sockets.begin() + options_.rank + 1, sockets.end(),
+                          [](const auto& s) { return !s.has_value(); });
     };
     while (absent() != sockets.end()) {
       if (rendezvous_clock::now() >= deadline_) {
-        fail("rank " + std::to_string(absent() - sockets.begin()) + " did not connect to rank " + std::to_string(options_.rank));
+        fail("rank " + std::to_string(absent() - sockets.begin()) + " did not connect to rank " +
+             std::to_string(options_.rank));
       }
       std::vector<pollfd> polled{{listener_->fd(), POLLIN, 0}, {leader_->fd(), POLLIN, 0}};
       for (stranger& s : strangers) polled.push_back({s.link.fd(), POLLIN, 0});
@@ -151,7 +156,8 @@ class rendezvous_worker {
         if (s == rendezvous_link::state::message && strangers[i].link.kind() == rendezvous_kind::peer_hello &&
             in.number<std::uint64_t>() == token) {
           const auto rank = in.number<std::uint32_t>();
-          if (rank > options_.rank && rank < sockets.size() && !sockets[rank]) sockets[rank] = strangers[i].link.release();
+          if (rank > options_.rank && rank < sockets.size() && !sockets[rank])
+            sockets[rank] = strangers[i].link.release();
         }
         strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(i));
       }
@@ -175,8 +181,9 @@ class rendezvous_worker {
 
   void require_time() const {
     require(rendezvous_clock::now() < deadline_, errc::rendezvous, [&] {
-      return "rank " + std::to_string(options_.rank) + " did not find rank 0 within " + std::to_string(options_.timeout.count()) +
-             " ms (" + why_ + "); start rank 0 there, or correct MASTER_ADDR and MASTER_PORT";
+      return "rank " + std::to_string(options_.rank) + " did not find rank 0 within " +
+             std::to_string(options_.timeout.count()) + " ms (" + why_ +
+             "); start rank 0 there, or correct MASTER_ADDR and MASTER_PORT";
     });
   }
 

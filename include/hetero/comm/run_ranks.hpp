@@ -59,7 +59,7 @@ void run_threads(std::uint32_t ranks, Body&& body, OnError&& on_error) {
 /// consequences. Rank 0 runs on the calling thread.
 /// @throws error invalid_argument when `ranks` is 0; whatever `body` throws first
 template <class Body>
-  requires std::invocable<Body&, world&> || std::invocable<Body&, world&, rank_id>
+requires std::invocable<Body&, world&> || std::invocable<Body&, world&, rank_id>
 void run_ranks(std::uint32_t ranks, Body&& body) {
   std::vector<world> worlds;
   for (auto& carrier : in_process_transports(ranks)) worlds.emplace_back(std::move(carrier));

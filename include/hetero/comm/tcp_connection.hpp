@@ -25,12 +25,11 @@ namespace hetero::detail {
 /// thread-safe; the engine's lock guards it.
 class tcp_connection {
  public:
-  /// Early messages are kept up to this size in all; beyond it the stream is left unread until someone receives, so that
-  /// the sender waits.
+  /// Early messages are kept up to this size in all; beyond it the stream is left unread until someone receives, so
+  /// that the sender waits.
   static constexpr std::size_t stash_limit_bytes = std::size_t{64} << 20U;
 
-  tcp_connection(tcp_socket socket, std::uint32_t self, std::uint32_t peer)
-      : socket_{std::move(socket)}, self_{self}, peer_{peer} {}
+  tcp_connection(tcp_socket socket, std::uint32_t self) : socket_{std::move(socket)}, self_{self} {}
 
   [[nodiscard]] int fd() { return socket_.fd(); }
   [[nodiscard]] bool open() const noexcept { return !closed_; }
@@ -85,8 +84,7 @@ class tcp_connection {
   void send_control(frame_type type, const world_failure& why) {
     if (closed_) return;
     if (transfer* const head = outgoing_.front(); head != nullptr && head->moved != 0) adopt_rest(*head);
-    while (outgoing_.pop() != nullptr) {
-    }
+    while (outgoing_.pop() != nullptr) {}
     frame_header h;
     h.type = type;
     h.code = why.code;
@@ -296,7 +294,6 @@ class tcp_connection {
 
   tcp_socket socket_;
   std::uint32_t self_;
-  std::uint32_t peer_;
   bool closed_ = false;
   bool write_ended_ = false;
   bool left_ = false;
@@ -309,9 +306,9 @@ class tcp_connection {
 
   std::map<std::uint64_t, lane> lanes_;  ///< by channel
   std::size_t stash_bytes_ = 0;
-  bool paused_ = false;       ///< a known header waits in the inbox
+  bool paused_ = false;  ///< a known header waits in the inbox
   bool stopped_early_ = false;
-  bool drained_ = false;      ///< the last read took all there was
+  bool drained_ = false;  ///< the last read took all there was
 
   std::array<std::byte, 4096> inbox_;
   std::size_t inbox_begin_ = 0, inbox_end_ = 0;

@@ -25,8 +25,8 @@ namespace hetero::detail {
 
 /// Ranks as processes, each connected to every other by one stream.
 ///
-/// There is no thread of its own: whoever waits first polls the sockets for all, the others sleep until they are done or
-/// the poller leaves.
+/// There is no thread of its own: whoever waits first polls the sockets for all, the others sleep until they are done
+/// or the poller leaves.
 class tcp_transport final : public transport {
  public:
   /// `sockets[r]` is connected to rank r; the own place is empty. `context` is what the sockets were made with.
@@ -35,7 +35,7 @@ class tcp_transport final : public transport {
       : context_{std::move(context)}, rank_{rank}, wake_fd_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {
     require(wake_fd_ >= 0, errc::network, "no file descriptor is left for the communication engine; raise ulimit -n");
     for (std::uint32_t r = 0; r < sockets.size(); ++r) {
-      connections_.push_back(sockets[r] ? std::make_unique<tcp_connection>(std::move(*sockets[r]), rank, r) : nullptr);
+      connections_.push_back(sockets[r] ? std::make_unique<tcp_connection>(std::move(*sockets[r]), rank) : nullptr);
     }
   }
 
@@ -90,9 +90,8 @@ class tcp_transport final : public transport {
 
   void abort(world_failure why) noexcept override {
     std::unique_lock lock{mutex_};
-    if (failure_) return;
     fail(std::move(why));
-    // A peer whose buffers are full but who still reads gets the news while we are here.
+    // A peer whose buffers were full but who reads again gets the news while we are here.
     flush(lock, std::chrono::milliseconds{100});
   }
 
@@ -114,8 +113,8 @@ class tcp_transport final : public transport {
   }
 
  private:
-  /// The first failure ends the world here and is told to every peer, whoever found it: a peer may hear it from us before
-  /// it notices that others went away.
+  /// The first failure ends the world here and is told to every peer, whoever found it: a peer may hear it from us
+  /// before it notices that others went away.
   void fail(world_failure why) {
     if (failure_) return;
     failure_ = std::move(why);
@@ -194,9 +193,9 @@ class tcp_transport final : public transport {
     const std::string how = connections_[peer]->broken();
     world_failure why = lost_failure(waiting, rank_, how);
     if (peer != waiting.peer) {
-      why.message = "rank " + std::to_string(peer) + ' ' + how + " while rank " + std::to_string(rank_) + " waited for rank " +
-                    std::to_string(waiting.peer) + " in " + to_string(waiting.what) + " on channel '" +
-                    std::string{waiting.channel_name} + '\'';
+      why.message = "rank " + std::to_string(peer) + ' ' + how + " while rank " + std::to_string(rank_) +
+                    " waited for rank " + std::to_string(waiting.peer) + " in " + to_string(waiting.what) +
+                    " on channel '" + std::string{waiting.channel_name} + '\'';
     }
     return why;
   }
@@ -219,8 +218,8 @@ class tcp_transport final : public transport {
     }
   }
 
-  /// Ends each stream so that the peer can read all of it: closing a socket that still holds unread bytes would make the
-  /// kernel throw away what the peer has not acknowledged.
+  /// Ends each stream so that the peer can read all of it: closing a socket that still holds unread bytes would make
+  /// the kernel throw away what the peer has not acknowledged.
   void settle() noexcept {
     const auto deadline = clock::now() + std::chrono::milliseconds{500};
     std::array<std::byte, 4096> dropped;

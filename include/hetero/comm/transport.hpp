@@ -14,7 +14,8 @@
 #include <hetero/core/ids.hpp>
 
 /// @file
-/// The seam under `world`: a transport moves tagged messages between the ranks of one job and knows nothing of collectives.
+/// The seam under `world`: a transport moves tagged messages between the ranks of one job and knows nothing of
+/// collectives.
 namespace hetero {
 
 /// The call that a message belongs to.
@@ -40,7 +41,8 @@ struct fingerprint {
 /// "all_reduce(sum) of 100 f32 (operation 12)".
 [[nodiscard]] inline std::string to_string(const fingerprint& what) {
   std::string text = to_string(what.kind);
-  if (what.kind == operation_kind::all_reduce) text += std::string{"("} + to_string(static_cast<reduce_op>(what.detail)) + ')';
+  if (what.kind == operation_kind::all_reduce)
+    text += std::string{"("} + to_string(static_cast<reduce_op>(what.detail)) + ')';
   if (what.kind == operation_kind::broadcast) text += "(root " + std::to_string(what.detail) + ')';
   if (what.kind != operation_kind::barrier) text += " of " + std::to_string(what.count) + ' ' + to_string(what.type);
   return text + " (operation " + std::to_string(what.sequence) + ')';
@@ -74,8 +76,8 @@ struct transfer {
 
   transport* carrier = nullptr;  ///< set from `post` until the owner has seen `done`
 
-  bool done = false;       // from here on: the transport's, under its lock
-  std::size_t moved = 0;   // bytes of frame and payload already written
+  bool done = false;      // from here on: the transport's, under its lock
+  std::size_t moved = 0;  // bytes of frame and payload already written
   transfer* next = nullptr;
 };
 
@@ -117,12 +119,13 @@ transfer::~transfer() {
 namespace detail {
 
 /// The failure of a receiver that expected `mine` and was offered `theirs`.
-[[nodiscard]] inline world_failure mismatch_failure(const transfer& mine, std::uint32_t my_rank, const fingerprint& theirs,
-                                                    std::size_t their_bytes) {
+[[nodiscard]] inline world_failure mismatch_failure(const transfer& mine, std::uint32_t my_rank,
+                                                    const fingerprint& theirs, std::size_t their_bytes) {
   std::string text = "on channel '" + std::string{mine.channel_name} + "' rank " + std::to_string(my_rank) + " is in " +
                      to_string(mine.what) + " and rank " + std::to_string(mine.peer) + " is in " + to_string(theirs);
   if (mine.what == theirs) {
-    text += "; the message holds " + std::to_string(their_bytes) + " bytes where " + std::to_string(mine.bytes) + " were expected";
+    text += "; the message holds " + std::to_string(their_bytes) + " bytes where " + std::to_string(mine.bytes) +
+            " were expected";
   }
   if (mine.what.epoch != theirs.epoch) {
     text += "; epochs " + std::to_string(mine.what.epoch) + " and " + std::to_string(theirs.epoch) + " differ";

@@ -24,9 +24,10 @@ namespace hetero {
 /// A handle on a group of ranks and on one sequence of operations among them.
 ///
 /// Cheap to make (`channel`, `split`) and move-only: one handle belongs to one thread of control at a time, and only
-/// `abort`, `counters`, `rank` and `world_size` may be called from others. Handles share the connection; the rank leaves
-/// when its last one is destroyed. Operations work on contiguous host memory. Every blocking call ends at the latest
-/// after the timeout. A failure ends the whole world: each pending and later call of every rank throws the same code.
+/// `abort`, `counters`, `rank` and `world_size` may be called from others. Handles share the connection; the rank
+/// leaves when its last one is destroyed. Operations work on contiguous host memory. Every blocking call ends at the
+/// latest after the timeout. A failure ends the whole world: each pending and later call of every rank throws the same
+/// code.
 ///
 /// Unless said otherwise, every operation below is collective (all ranks of the handle call it, in the same order),
 /// blocks, and throws
@@ -74,15 +75,17 @@ class world {
   /// The reduction of one number per rank: integers in 64 bits, floating point in double.
   /// @throws error as above; invalid_argument when the result does not fit `T`
   template <class T>
-    requires(std::integral<T> || std::floating_point<T>) && (!std::same_as<T, bool>)
-  [[nodiscard]] T all_reduce(T value, reduce_op op, traffic_class traffic = traffic_class::control) {
+  requires(std::integral<T> || std::floating_point<T>) && (!std::same_as<T, bool>) [[nodiscard]] T
+      all_reduce(T value, reduce_op op, traffic_class traffic = traffic_class::control) {
     using wide = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
-    require(!std::is_unsigned_v<T> || value <= static_cast<T>(std::numeric_limits<std::int64_t>::max()) || sizeof(T) < 8,
-            errc::invalid_argument, "a number beyond 63 bits cannot be reduced");
+    require(
+        !std::is_unsigned_v<T> || value <= static_cast<T>(std::numeric_limits<std::int64_t>::max()) || sizeof(T) < 8,
+        errc::invalid_argument, "a number beyond 63 bits cannot be reduced");
     auto cell = static_cast<wide>(value);
     all_reduce(tensor_view{std::span{&cell, 1}}, op, traffic);
     if constexpr (std::is_integral_v<T>) {
-      require(std::in_range<T>(cell), errc::invalid_argument, "the reduced number does not fit its type; pass an std::int64_t");
+      require(std::in_range<T>(cell), errc::invalid_argument,
+              "the reduced number does not fit its type; pass an std::int64_t");
     }
     return static_cast<T>(cell);
   }

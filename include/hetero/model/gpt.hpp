@@ -28,8 +28,9 @@ struct gpt_options {
   friend bool operator==(const gpt_options&, const gpt_options&) = default;
 };
 
-/// A decoder-only transformer with GPT-2's structure and initialisation (pre-norm blocks, learned positions, head tied to
-/// the token table). Tokens i32 [samples, context] -> logits [samples, context, vocabulary]; shorter contexts are legal.
+/// A decoder-only transformer with GPT-2's structure and initialisation (pre-norm blocks, learned positions, head tied
+/// to the token table). Tokens i32 [samples, context] -> logits [samples, context, vocabulary]; shorter contexts are
+/// legal.
 ///
 /// Its units are the embedding, one transformer block per layer, and the head (final norm and tied projection).
 class gpt {
@@ -82,8 +83,7 @@ class gpt {
   [[nodiscard]] softmax_cross_entropy loss() const noexcept { return {.ignored_target = options_.ignored_target}; }
 
   /// Calls `f` with unit i as its own type.
-  template <class F>
-  void visit(std::size_t i, F&& f) const {
+  template <class F> void visit(std::size_t i, F&& f) const {
     if (i == 0) {
       f(embedding_);
     } else if (i <= blocks_.size()) {
@@ -117,9 +117,8 @@ class gpt {
     require(o.vocabulary <= static_cast<std::size_t>(INT32_MAX), errc::invalid_argument, [&] {
       return "tokens are 32-bit numbers, a vocabulary of " + std::to_string(o.vocabulary) + " does not fit";
     });
-    require(o.dropout >= 0 && o.dropout < 1, errc::invalid_argument, [&] {
-      return "gpt dropout " + std::to_string(o.dropout) + " must lie in [0, 1)";
-    });
+    require(o.dropout >= 0 && o.dropout < 1, errc::invalid_argument,
+            [&] { return "gpt dropout " + std::to_string(o.dropout) + " must lie in [0, 1)"; });
     return o;
   }
 

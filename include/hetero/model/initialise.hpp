@@ -51,26 +51,35 @@ void draw(const parameter_spec& spec, std::uint64_t seed, std::size_t begin, std
 }  // namespace detail
 
 /// Writes the first values of elements [begin, end) of a parameter (numbered in row-major order of its global shape) to
-/// `out`, which holds end - begin elements in host memory. Pure and thread-safe: ranges may be drawn in any order and by
-/// any number of threads.
+/// `out`, which holds end - begin elements in host memory. Pure and thread-safe: ranges may be drawn in any order and
+/// by any number of threads.
 /// @throws error invalid_shape when the range or `out` does not fit, or `out` is not floating point
 inline void initialise(const parameter_spec& spec, std::uint64_t seed, tensor_view out, std::size_t begin,
                        std::size_t end) {
   require(begin <= end && end <= spec.extents.count() && out.count() == end - begin && out.contiguous() &&
               is_floating(out.type()),
           errc::invalid_shape, [&] {
-            return "cannot draw elements [" + std::to_string(begin) + ", " + std::to_string(end) + ") of '" + spec.name +
-                   "' " + to_string(spec.extents) + " into " + to_string(out.extents()) + " of " + to_string(out.type());
+            return "cannot draw elements [" + std::to_string(begin) + ", " + std::to_string(end) + ") of '" +
+                   spec.name + "' " + to_string(spec.extents) + " into " + to_string(out.extents()) + " of " +
+                   to_string(out.type());
           });
   const auto into = [&](auto* values) {
     using element = std::remove_pointer_t<decltype(values)>;
     detail::draw(spec, seed, begin, end, [&](std::size_t i, float v) { values[i - begin] = static_cast<element>(v); });
   };
   switch (out.type()) {
-    case dtype::f64: into(out.as<double>()); break;
-    case dtype::bf16: into(out.as<bfloat16>()); break;
-    case dtype::f16: into(out.as<float16>()); break;
-    default: into(out.as<float>()); break;
+    case dtype::f64:
+      into(out.as<double>());
+      break;
+    case dtype::bf16:
+      into(out.as<bfloat16>());
+      break;
+    case dtype::f16:
+      into(out.as<float16>());
+      break;
+    default:
+      into(out.as<float>());
+      break;
   }
 }
 

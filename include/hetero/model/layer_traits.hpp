@@ -6,20 +6,19 @@
 #include <hetero/model/concepts.hpp>
 
 /// @file
-/// What a layer may say about itself beyond the concept, so that whoever runs it keeps fewer tensors and asks less often.
+/// What a layer may say about itself beyond the concept, so that whoever runs it keeps fewer tensors and asks less
+/// often.
 namespace hetero {
 
 namespace detail {
-template <class L>
-consteval bool says_reads_input() {
+template <class L> consteval bool says_reads_input() {
   if constexpr (requires { L::reads_input; }) {
     return L::reads_input;
   } else {
     return true;
   }
 }
-template <class L>
-consteval bool says_reads_output() {
+template <class L> consteval bool says_reads_output() {
   if constexpr (requires { L::reads_output; }) {
     return L::reads_output;
   } else {
@@ -30,17 +29,22 @@ consteval bool says_reads_output() {
 
 /// Whether the backward pass of `L` reads `saved_state::input`. A layer that does not says so with
 /// `static constexpr bool reads_input = false`; the view may then have a shape but no memory.
-template <class L>
-inline constexpr bool reads_input = detail::says_reads_input<L>();
+template <class L> inline constexpr bool reads_input = detail::says_reads_input<L>();
 
-/// Whether the backward pass of `L` reads `saved_state::output`; `static constexpr bool reads_output = false` denies it.
-template <class L>
-inline constexpr bool reads_output = detail::says_reads_output<L>();
+/// Whether the backward pass of `L` reads `saved_state::output`; `static constexpr bool reads_output = false` denies
+/// it.
+template <class L> inline constexpr bool reads_output = detail::says_reads_output<L>();
+
+/// A context in which all of `Layers` can run; a composed layer asks for it, so that what its parts need shows in its own
+/// concept.
+template <class Context, class... Layers>
+concept context_for = (layer<Layers, Context> && ...);
 
 /// Number of entries in `parameters()`, without building their names where the layer offers `parameter_count()`.
-template <class L>
-[[nodiscard]] std::size_t parameter_count(const L& l) {
-  if constexpr (requires { { l.parameter_count() } -> std::convertible_to<std::size_t>; }) {
+template <class L> [[nodiscard]] std::size_t parameter_count(const L& l) {
+  if constexpr (requires {
+                  { l.parameter_count() } -> std::convertible_to<std::size_t>;
+                }) {
     return l.parameter_count();
   } else {
     return l.parameters().size();

@@ -22,7 +22,8 @@ struct mlp_options {
 };
 
 /// A classifier of linear layers with relu between them: [samples, widths.front()] -> logits [samples, widths.back()].
-/// Each layer is a unit. Weights start normal with variance 2 / inputs before a relu (arXiv 1502.01852), else 1 / inputs.
+/// Each layer is a unit. Weights start normal with variance 2 / inputs before a relu (arXiv 1502.01852), else 1 /
+/// inputs.
 class mlp {
  public:
   using hidden_type = chain<linear, relu>;
@@ -57,8 +58,7 @@ class mlp {
   [[nodiscard]] softmax_cross_entropy loss() const noexcept { return {}; }
 
   /// Calls `f` with unit i as its own type.
-  template <class F>
-  void visit(std::size_t i, F&& f) const {
+  template <class F> void visit(std::size_t i, F&& f) const {
     if (i < hidden_.size()) {
       f(hidden_[i]);
     } else {

@@ -21,20 +21,20 @@ namespace hetero {
 
 /// How the next token is drawn.
 struct sampling {
-  double temperature = 1;   ///< 0 takes the likeliest token; below 1 sharpens, above 1 flattens
-  std::size_t top_k = 0;    ///< draws among the k likeliest only; 0 for all
-  std::uint64_t seed = 0;   ///< token number i of seed s is the same on every machine
+  double temperature = 1;  ///< 0 takes the likeliest token; below 1 sharpens, above 1 flattens
+  std::size_t top_k = 0;   ///< draws among the k likeliest only; 0 for all
+  std::uint64_t seed = 0;  ///< token number i of seed s is the same on every machine
   friend bool operator==(const sampling&, const sampling&) = default;
 };
 
 /// Draws token number `position` from its logits; ties go to the smaller id.
-/// @throws error invalid_argument without logits, for a NaN among them, or for a temperature that is not finite and >= 0
+/// @throws error invalid_argument without logits, for a NaN among them, or for a temperature that is not finite and >=
+/// 0
 [[nodiscard]] inline std::int32_t sample_token(std::span<const float> logits, const sampling& how,
                                                std::uint64_t position) {
   require(!logits.empty(), errc::invalid_argument, "there is no token to draw: the logits are empty");
-  require(std::isfinite(how.temperature) && how.temperature >= 0, errc::invalid_argument, [&] {
-    return "temperature " + std::to_string(how.temperature) + " must be finite and at least 0";
-  });
+  require(std::isfinite(how.temperature) && how.temperature >= 0, errc::invalid_argument,
+          [&] { return "temperature " + std::to_string(how.temperature) + " must be finite and at least 0"; });
   for (const float logit : logits) {
     require(!std::isnan(logit), errc::invalid_argument, "a logit is NaN: the model has diverged");
   }
@@ -64,8 +64,9 @@ struct sampling {
   return static_cast<std::int32_t>(std::min<std::ptrdiff_t>(drawn - cumulative.begin(), std::ssize(logits) - 1));
 }
 
-/// Continues `prompt` by `count` tokens and returns the new ones. `next_logits(window)` is given the last `context` tokens
-/// at most and returns something that converts to std::span<const float>: the logits of the token after the window.
+/// Continues `prompt` by `count` tokens and returns the new ones. `next_logits(window)` is given the last `context`
+/// tokens at most and returns something that converts to std::span<const float>: the logits of the token after the
+/// window.
 /// @throws error invalid_argument for an empty prompt or context, and whatever `next_logits` and sample_token throw
 template <class NextLogits>
 [[nodiscard]] std::vector<std::int32_t> generate(NextLogits&& next_logits, std::span<const std::int32_t> prompt,

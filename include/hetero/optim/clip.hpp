@@ -16,10 +16,12 @@ struct clip_norm {
   double max_norm = 0;  ///< 0: no clipping
 
   /// What the gradient is multiplied by: 1 up to `max_norm`, then what brings its norm to `max_norm`.
-  /// @throws error invalid_argument when the norm is not finite, since a clipped NaN is still a NaN, or max_norm is negative
+  /// @throws error invalid_argument when the norm is not finite, since a clipped NaN is still a NaN, or max_norm is
+  /// negative
   [[nodiscard]] double factor(double grad_norm) const {
-    require(std::isfinite(max_norm) && max_norm >= 0, errc::invalid_argument,
-            [&] { return "the largest gradient norm is " + std::to_string(max_norm) + "; a number from 0 up is needed"; });
+    require(std::isfinite(max_norm) && max_norm >= 0, errc::invalid_argument, [&] {
+      return "the largest gradient norm is " + std::to_string(max_norm) + "; a number from 0 up is needed";
+    });
     if (max_norm == 0) return 1;
     require(std::isfinite(grad_norm) && grad_norm >= 0, errc::invalid_argument, [&] {
       return "the gradient norm is " + std::to_string(grad_norm) +

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <numbers>
 #include <string>
 #include <variant>
-
-#include <cmath>
 
 #include <hetero/core/error.hpp>
 #include <hetero/plan/policy.hpp>
@@ -19,9 +18,9 @@ namespace hetero {
 /// A schedule: the factor on the base rate at a step; steps count from 1.
 template <class S>
 concept learning_rate_rule = std::same_as<typename S::policy_kind, learning_rate_policy> &&
-                             requires(const S& s, std::uint64_t step) {
-                               { s.at(step) } -> std::same_as<double>;
-                             };
+    requires(const S& s, std::uint64_t step) {
+  { s.at(step) } -> std::same_as<double>;
+};
 
 namespace detail {
 
@@ -65,14 +64,16 @@ struct cosine_rate {
 
   /// @throws error invalid_argument when the total is not beyond the warm-up
   [[nodiscard]] double at(std::uint64_t step) const {
-    const double progress = detail::decay_progress(step < warm_up_steps ? warm_up_steps : step, warm_up_steps, total_steps);
+    const double progress =
+        detail::decay_progress(step < warm_up_steps ? warm_up_steps : step, warm_up_steps, total_steps);
     if (step < warm_up_steps) return detail::warm_up_factor(step, warm_up_steps);
     return final_factor + (1 - final_factor) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
   }
   friend constexpr bool operator==(const cosine_rate&, const cosine_rate&) = default;
 };
 
-/// A straight line from the base rate at the end of the warm-up to `final_factor` of it at `total_steps`, and so for ever.
+/// A straight line from the base rate at the end of the warm-up to `final_factor` of it at `total_steps`, and so for
+/// ever.
 struct linear_rate {
   using policy_kind = learning_rate_policy;
   std::uint64_t warm_up_steps = 0;
@@ -81,7 +82,8 @@ struct linear_rate {
 
   /// @throws error invalid_argument when the total is not beyond the warm-up
   [[nodiscard]] constexpr double at(std::uint64_t step) const {
-    const double progress = detail::decay_progress(step < warm_up_steps ? warm_up_steps : step, warm_up_steps, total_steps);
+    const double progress =
+        detail::decay_progress(step < warm_up_steps ? warm_up_steps : step, warm_up_steps, total_steps);
     if (step < warm_up_steps) return detail::warm_up_factor(step, warm_up_steps);
     return 1 - (1 - final_factor) * progress;
   }
@@ -100,7 +102,7 @@ struct learning_rate_schedule {
   friend constexpr bool operator==(const learning_rate_schedule&, const learning_rate_schedule&) = default;
 };
 
-static_assert(learning_rate_rule<constant_rate> && learning_rate_rule<cosine_rate> &&
-              learning_rate_rule<linear_rate> && learning_rate_rule<learning_rate_schedule>);
+static_assert(learning_rate_rule<constant_rate> && learning_rate_rule<cosine_rate> && learning_rate_rule<linear_rate> &&
+              learning_rate_rule<learning_rate_schedule>);
 
 }  // namespace hetero

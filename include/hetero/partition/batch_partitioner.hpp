@@ -17,29 +17,29 @@ namespace hetero {
 
 /// A splitter that can keep to a limit of samples per rank. One that cannot is checked after the fact.
 template <class S>
-concept limited_batch_splitter =
-    batch_splitter<S> && requires(const S& s, std::size_t samples, const cluster& machines,
-                                  std::span<const std::size_t> limits) {
-      { s.split(samples, machines, limits) } -> std::same_as<std::vector<std::size_t>>;
-    };
+concept limited_batch_splitter = batch_splitter<S> &&
+    requires(const S& s, std::size_t samples, const cluster& machines, std::span<const std::size_t> limits) {
+  { s.split(samples, machines, limits) } -> std::same_as<std::vector<std::size_t>>;
+};
 
 /// Divides the batch and not the model: replica i is the whole model on rank i, with the share the splitter gives it. A
 /// rank without samples is idle and keeps its replica, so that it can work again after the next plan.
-template <batch_splitter Splitter, memory_model Memory = replicated_memory_model>
-struct batch_partitioner {
+template <batch_splitter Splitter, memory_model Memory = replicated_memory_model> struct batch_partitioner {
   using policy_kind = partitioner_policy;
   Splitter splitter{};
   Memory memory{};
 
   /// The plan. Pure: equal inputs give equal plans on every rank.
   /// @throws error invalid_argument when there is nothing to divide or a measurement is unusable
-  /// @throws error plan_does_not_fit when there are no ranks, the splitter does not divide the batch, or a share is more
+  /// @throws error plan_does_not_fit when there are no ranks, the splitter does not divide the batch, or a share is
+  /// more
   ///         than its rank can hold, saying what it can
   [[nodiscard]] plan partition(const model_profile& model, const cluster& machines, const workload& work) const {
     const std::size_t ranks = machines.ranks.size();
     require(ranks > 0, errc::plan_does_not_fit, "a plan needs at least one rank");
     require(!model.layers.empty(), errc::invalid_argument, "a model without layers cannot be planned");
-    require(work.global_batch > 0, errc::invalid_argument, "a global batch of 0 samples has no gradient; give 1 or more");
+    require(work.global_batch > 0, errc::invalid_argument,
+            "a global batch of 0 samples has no gradient; give 1 or more");
     require(work.micro_batches > 0, errc::invalid_argument, "0 micro-batches compute nothing; give 1 or more");
 
     const std::vector<std::size_t> limits = sample_limits(memory, model, machines, work);
@@ -50,7 +50,8 @@ struct batch_partitioner {
       shares = splitter.split(work.global_batch, machines);
     }
     require(shares.size() == ranks, errc::plan_does_not_fit, [&] {
-      return "the splitter returned " + std::to_string(shares.size()) + " shares for " + std::to_string(ranks) + " ranks";
+      return "the splitter returned " + std::to_string(shares.size()) + " shares for " + std::to_string(ranks) +
+             " ranks";
     });
 
     plan p;

@@ -37,8 +37,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The line through observations of at least two different sample counts: the median of all pairwise slopes (Theil-Sen),
-/// which nearly a third of the observations may spoil. Neither part comes out negative.
+/// The line through observations of at least two different sample counts: the median of all pairwise slopes
+/// (Theil-Sen), which nearly a third of the observations may spoil. Neither part comes out negative.
 /// @throws error invalid_argument with fewer than two sample counts, or a time that is not a positive number
 [[nodiscard]] inline compute_model fit_compute_model(std::span<const compute_observation> observations,
                                                      double backward_share = 2.0 / 3.0) {
@@ -75,24 +75,24 @@ namespace detail {
 
 /// How a `compute_model_fitter` weighs news against noise.
 struct fit_options {
-  std::uint32_t confirm = 2;   ///< steps that must agree before a jump of the speed is believed
-  std::uint32_t window = 16;   ///< steps between slow corrections
-  double jump = 0.15;          ///< relative change that is a jump while the noise is unknown; a third of it when it is low
-  double follow = 0.5;         ///< part of a slow deviation that one correction takes over
+  std::uint32_t confirm = 2;  ///< steps that must agree before a jump of the speed is believed
+  std::uint32_t window = 16;  ///< steps between slow corrections
+  double jump = 0.15;   ///< relative change that is a jump while the noise is unknown; a third of it when it is low
+  double follow = 0.5;  ///< part of a slow deviation that one correction takes over
   friend constexpr bool operator==(const fit_options&, const fit_options&) = default;
 };
 
 /// Follows a rank's speed from its steps: a jump within `confirm` steps, a slow drift by corrections, noise not at all.
 ///
-/// The *ratio* of measured to expected time moves the whole line. Refitting slope and intercept from a running job would
-/// not work: shares change because speeds changed, so samples and seconds are not independent there.
+/// The *ratio* of measured to expected time moves the whole line. Refitting slope and intercept from a running job
+/// would not work: shares change because speeds changed, so samples and seconds are not independent there.
 class compute_model_fitter {
  public:
   /// Starts from a measured line, or from nothing: then the first step gives a line through zero.
-  explicit compute_model_fitter(compute_model prior = {}, fit_options options = {})
-      : model_{prior}, options_{options} {
-    require(options.confirm >= 1 && options.window >= 1 && options.jump > 0 && options.follow > 0 && options.follow <= 1,
-            errc::invalid_argument, "a fitter needs confirm and window from 1, jump above 0 and follow in (0, 1]");
+  explicit compute_model_fitter(compute_model prior = {}, fit_options options = {}) : model_{prior}, options_{options} {
+    require(
+        options.confirm >= 1 && options.window >= 1 && options.jump > 0 && options.follow > 0 && options.follow <= 1,
+        errc::invalid_argument, "a fitter needs confirm and window from 1, jump above 0 and follow in (0, 1]");
   }
 
   /// The line now; per_sample_s is 0 until something was measured.
@@ -125,7 +125,8 @@ class compute_model_fitter {
       }
     }
     // A jump is believed after few steps, so its size is still uncertain: all steps since then settle it, at 4, 8, ...
-    const bool settles = jumped_ && since_jump_ >= 4 && since_jump_ <= options_.window && std::has_single_bit(since_jump_);
+    const bool settles =
+        jumped_ && since_jump_ >= 4 && since_jump_ <= options_.window && std::has_single_bit(since_jump_);
     if (settles) {
       since_correction_ = 0;
       scale_by(detail::median_of(ratios(0)));

@@ -21,8 +21,7 @@ namespace detail {
 
 /// The smallest non-negative double for which `enough` holds, given that it holds for `high` and, once true, stays
 /// true. Exact: halves the *bit pattern*, which is ordered as the values are, so no tolerance is involved.
-template <class Predicate>
-[[nodiscard]] double smallest_double(double high, Predicate enough) {
+template <class Predicate> [[nodiscard]] double smallest_double(double high, Predicate enough) {
   if (enough(0.0)) return 0.0;
   std::uint64_t low_bits = 0;
   std::uint64_t high_bits = std::bit_cast<std::uint64_t>(high);
@@ -66,8 +65,8 @@ struct optperf_splitter {
     double slowest = 0;
     for (std::size_t i = 0; i < ranks; ++i) {
       const std::size_t limit = limits.empty() ? samples : std::min(limits[i], samples);
-      most[i] = detail::largest_count(
-          limit, [&](std::size_t count) { return count == 0 || std::isfinite(finish(i, count)); });
+      most[i] = detail::largest_count(limit,
+                                      [&](std::size_t count) { return count == 0 || std::isfinite(finish(i, count)); });
       slowest = std::max(slowest, finish(i, most[i]));
       room += most[i];
     }
@@ -110,7 +109,8 @@ struct optperf_splitter {
       left -= shares[i];
     }
     for (std::size_t i = 0; i < ranks && left > 0; ++i) {
-      const std::size_t at_most = taken_by(i, [&](std::size_t count) { return count == 0 || below(i, count, work_s, true); });
+      const std::size_t at_most =
+          taken_by(i, [&](std::size_t count) { return count == 0 || below(i, count, work_s, true); });
       const std::size_t more = std::min(left, at_most - shares[i]);
       shares[i] += more;
       left -= more;

@@ -32,8 +32,8 @@ struct fixed_partitioner {
 
   /// @throws error as `batch_partitioner::partition`; plan_does_not_fit when the shares do not fit the job exactly
   [[nodiscard]] plan partition(const model_profile& model, const cluster& machines, const workload& work) const {
-    return batch_partitioner<fixed_splitter>{.splitter = {.shares = shares}, .memory = memory}.partition(model, machines,
-                                                                                                        work);
+    return batch_partitioner<fixed_splitter>{.splitter = {.shares = shares}, .memory = memory}.partition(
+        model, machines, work);
   }
   friend bool operator==(const fixed_partitioner&, const fixed_partitioner&) = default;
 };
@@ -47,7 +47,7 @@ struct ratio_partitioner {
   /// @throws error as `batch_partitioner::partition`; invalid_argument for a ratio that divides nothing
   [[nodiscard]] plan partition(const model_profile& model, const cluster& machines, const workload& work) const {
     return batch_partitioner<ratio_splitter>{.splitter = {.ratio = ratio}, .memory = memory}.partition(model, machines,
-                                                                                                      work);
+                                                                                                       work);
   }
   friend bool operator==(const ratio_partitioner&, const ratio_partitioner&) = default;
 };

@@ -17,11 +17,11 @@ namespace hetero {
 
 /// What a plan makes of a rank.
 enum class rank_outcome : std::uint8_t {
-  works,        ///< it has samples
-  no_memory,    ///< it cannot hold the model and one sample per micro-batch
-  no_speed,     ///< it cannot compute at all
-  too_slow,     ///< one sample on it would take longer than the whole step of the others
-  no_samples,   ///< there are more ranks than samples, or the splitter gave it none
+  works,       ///< it has samples
+  no_memory,   ///< it cannot hold the model and one sample per micro-batch
+  no_speed,    ///< it cannot compute at all
+  too_slow,    ///< one sample on it would take longer than the whole step of the others
+  no_samples,  ///< there are more ranks than samples, or the splitter gave it none
 };
 
 [[nodiscard]] constexpr const char* to_string(rank_outcome outcome) noexcept {
@@ -34,8 +34,8 @@ struct rank_verdict {
   rank_id rank{};
   rank_outcome outcome = rank_outcome::works;
   std::size_t share = 0;
-  double finish_s = 0;      ///< predicted, with its share; for an idle rank with one sample
-  std::string text{};       ///< one sentence to print; empty for a rank that works
+  double finish_s = 0;  ///< predicted, with its share; for an idle rank with one sample
+  std::string text{};   ///< one sentence to print; empty for a rank that works
   friend bool operator==(const rank_verdict&, const rank_verdict&) = default;
 
   /// True when the job would be no slower without this rank.

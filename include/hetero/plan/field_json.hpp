@@ -24,8 +24,8 @@ namespace hetero::detail {
   try {
     return nlohmann::json::parse(text.begin(), text.end());
   } catch (const nlohmann::json::parse_error& failure) {
-    throw error{errc::bad_file, what + " is not JSON: it breaks off or goes wrong at byte " +
-                                    std::to_string(failure.byte)};
+    throw error{errc::bad_file,
+                what + " is not JSON: it breaks off or goes wrong at byte " + std::to_string(failure.byte)};
   }
 }
 

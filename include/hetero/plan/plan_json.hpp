@@ -36,9 +36,8 @@ namespace hetero {
     }
     replicas.push_back({{"share", r.share}, {"micro_batches", r.micro_batches}, {"stages", std::move(stages)}});
   }
-  return {{"format", "hetero.plan"},        {"version", p.version},
-          {"epoch", p.epoch},               {"num_layers", p.num_layers},
-          {"global_batch", p.global_batch}, {"roles", std::move(roles)},
+  return {{"format", "hetero.plan"},         {"version", p.version},           {"epoch", p.epoch},
+          {"num_layers", p.num_layers},      {"global_batch", p.global_batch}, {"roles", std::move(roles)},
           {"replicas", std::move(replicas)}, {"hash", to_hex(plan_hash(p))}};
 }
 

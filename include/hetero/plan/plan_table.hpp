@@ -44,7 +44,8 @@ namespace detail {
         placed = true;
       }
     }
-    if (!placed) rows.push_back({std::to_string(rank), device, role, "0", detail::percent_text(0, p.global_batch), "-", "-"});
+    if (!placed)
+      rows.push_back({std::to_string(rank), device, role, "0", detail::percent_text(0, p.global_batch), "-", "-"});
   }
 
   std::array<std::size_t, columns> widths{};

@@ -96,7 +96,9 @@ namespace hetero {
 [[nodiscard]] inline nlohmann::json program_to_json(const program& actions) {
   nlohmann::json list = nlohmann::json::array();
   for (const auto& a : actions) list.push_back(action_to_json(a));
-  return {{"format", "hetero.program"}, {"version", 1}, {"actions", std::move(list)},
+  return {{"format", "hetero.program"},
+          {"version", 1},
+          {"actions", std::move(list)},
           {"hash", to_hex(program_hash(actions))}};
 }
 
@@ -124,7 +126,9 @@ namespace hetero {
 }
 
 /// The program as text.
-[[nodiscard]] inline std::string write_program(const program& actions) { return program_to_json(actions).dump(2) + '\n'; }
+[[nodiscard]] inline std::string write_program(const program& actions) {
+  return program_to_json(actions).dump(2) + '\n';
+}
 
 /// The program in `text`. @throws error bad_file, as `program_from_json`
 [[nodiscard]] inline program read_program(std::string_view text) {

@@ -10,14 +10,15 @@
 #include <hetero/plan/action.hpp>
 
 /// @file
-/// When actions ran, or are predicted to run. The same data comes from a clock and from a simulation, so both can be drawn and compared.
+/// When actions ran, or are predicted to run. The same data comes from a clock and from a simulation, so both can be
+/// drawn and compared.
 namespace hetero {
 
 /// One action on one queue of one rank. Seconds count from the start of the step.
 struct interval {
   rank_id rank{};
-  std::uint16_t stream = 0;   ///< index among the rank's queues
-  std::uint32_t action = 0;   ///< index in the rank's program
+  std::uint16_t stream = 0;  ///< index among the rank's queues
+  std::uint32_t action = 0;  ///< index in the rank's program
   action_kind kind = action_kind::forward;
   double begin_s = 0;
   double end_s = 0;

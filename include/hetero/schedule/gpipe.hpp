@@ -19,13 +19,12 @@ struct gpipe_scheduler {
   /// @throws error plan_does_not_fit when the rank does not exist or is idle but has samples
   /// @throws error unsupported when the rank holds two stages of one replica
   [[nodiscard]] program actions(const plan& p, rank_id rank) const {
-    return detail::staged_program(p, rank, "gpipe_scheduler",
-                                  [](std::uint32_t, std::uint32_t, std::uint32_t count) {
-                                    std::vector<detail::stage_work> order;
-                                    for (std::uint32_t m = 0; m < count; ++m) order.push_back({false, m});
-                                    for (std::uint32_t m = count; m-- > 0;) order.push_back({true, m});
-                                    return order;
-                                  });
+    return detail::staged_program(p, rank, "gpipe_scheduler", [](std::uint32_t, std::uint32_t, std::uint32_t count) {
+      std::vector<detail::stage_work> order;
+      for (std::uint32_t m = 0; m < count; ++m) order.push_back({false, m});
+      for (std::uint32_t m = count; m-- > 0;) order.push_back({true, m});
+      return order;
+    });
   }
   friend constexpr bool operator==(const gpipe_scheduler&, const gpipe_scheduler&) = default;
 };

@@ -10,8 +10,8 @@
 
 namespace hetero {
 
-/// One forward, one backward (PipeDream-Flush, arXiv 2006.09503): each stage warms up with as many forwards as there are
-/// stages behind it, then alternates, then drains. A stage keeps the activations of at most `num_stages - stage`
+/// One forward, one backward (PipeDream-Flush, arXiv 2006.09503): each stage warms up with as many forwards as there
+/// are stages behind it, then alternates, then drains. A stage keeps the activations of at most `num_stages - stage`
 /// micro-batches. With one stage it is gradient accumulation, one micro-batch at a time.
 struct one_f_one_b_scheduler {
   using policy_kind = scheduler_policy;

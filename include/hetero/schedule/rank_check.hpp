@@ -81,7 +81,8 @@ class rank_check {
     if (!pass.last) pass.next_layer = upwards ? here.first_layer : here.end_layer;
     if (pass.done) refuse_program(who(i) + " repeats " + who(*pass.last));
     const bool continues = upwards ? a.first_layer == pass.next_layer : a.end_layer == pass.next_layer;
-    if (!continues || a.first_layer >= a.end_layer || a.first_layer < here.first_layer || a.end_layer > here.end_layer) {
+    if (!continues || a.first_layer >= a.end_layer || a.first_layer < here.first_layer ||
+        a.end_layer > here.end_layer) {
       const std::string expected =
           upwards ? '[' + std::to_string(pass.next_layer) + ", " + std::to_string(here.end_layer) + ')'
                   : '[' + std::to_string(here.first_layer) + ", " + std::to_string(pass.next_layer) + ')';
@@ -113,7 +114,9 @@ class rank_check {
     const key_type key{r, s, index_of(a.micro_batch)};
     record_type& record = records_[key];
     switch (a.kind) {
-      case action_kind::recv: once(a.gradient ? record.received_gradient : record.received, i); break;
+      case action_kind::recv:
+        once(a.gradient ? record.received_gradient : record.received, i);
+        break;
       case action_kind::forward:
         advance(record.forward, i, stage_at(key), true);
         needs(first_stage(key) || record.received, i, "recv of its activation");

@@ -13,7 +13,8 @@
 #include <hetero/plan/action.hpp>
 
 /// @file
-/// Runs the transfers of all ranks' programs without data: messages between two ranks arrive in the order they were sent.
+/// Runs the transfers of all ranks' programs without data: messages between two ranks arrive in the order they were
+/// sent.
 namespace hetero::detail {
 
 /// One action of one rank.

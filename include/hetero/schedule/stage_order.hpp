@@ -116,9 +116,9 @@ template <class Order>
     const auto& replica = p.replicas[where.replica];
     std::vector<std::uint32_t> after;
     if (role == rank_role::worker) {
-      after.push_back(append_stage(actions, p, where,
-                                   order(where.stage, static_cast<std::uint32_t>(replica.stages.size()),
-                                         replica.micro_batches)));
+      after.push_back(
+          append_stage(actions, p, where,
+                       order(where.stage, static_cast<std::uint32_t>(replica.stages.size()), replica.micro_batches)));
     }
     if (role != rank_role::server) updates.emplace_back(where, std::move(after));
   }

@@ -17,7 +17,8 @@
 #include <hetero/schedule/run_symbolically.hpp>
 
 /// @file
-/// Whether the programs of all ranks belong together, before anything runs: a pass with a bug is found here and not as a hang.
+/// Whether the programs of all ranks belong together, before anything runs: a pass with a bug is found here and not as
+/// a hang.
 namespace hetero {
 
 /// Checks the programs of all ranks, in rank order, against the plan and against each other: each rank by itself, every
@@ -27,12 +28,15 @@ namespace hetero {
 inline void validate(const plan& p, std::span<const program> programs) {
   validate(p);
   require(programs.size() == p.roles.size(), errc::plan_does_not_fit, [&] {
-    return "there are " + std::to_string(programs.size()) + " programs for " + std::to_string(p.roles.size()) + " ranks";
+    return "there are " + std::to_string(programs.size()) + " programs for " + std::to_string(p.roles.size()) +
+           " ranks";
   });
   for (std::size_t rank = 0; rank < programs.size(); ++rank) detail::rank_check{p, rank, programs[rank]}.run();
 
   if (const auto failure = detail::run_symbolically(programs)) {
-    const auto name = [&](const detail::place& at) { return detail::name_of(at.rank, at.index, programs[at.rank][at.index]); };
+    const auto name = [&](const detail::place& at) {
+      return detail::name_of(at.rank, at.index, programs[at.rank][at.index]);
+    };
     const std::string other = failure->second ? name(*failure->second) : std::string{"nothing"};
     detail::refuse_program(name(failure->first) + ' ' + failure->rule + ' ' + other);
   }

@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include <hetero/comm/reduce_op.hpp>
+#include <hetero/comm/traffic.hpp>
 #include <hetero/core/fixed_point.hpp>
 #include <hetero/device/buffer.hpp>
 #include <hetero/sync/concepts.hpp>

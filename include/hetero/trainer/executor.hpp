@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <hetero/core/weighted_sum.hpp>
 #include <hetero/data/batch.hpp>
 #include <hetero/device/buffer.hpp>
 #include <hetero/model/concepts.hpp>
@@ -92,12 +93,14 @@ class executor {
   /// Forward pass over `local` in phase eval, without a loss. The prediction lives until the next call. `local` may
   /// have no targets.
   [[nodiscard]] tensor_view predict(const batch_view& local) {
+    uploads_.clear();
     activation_set& set = bind(0, local);
     forward(set, 0, model_.size(), phase::eval);
     return set.layer(model_.size() - 1).output;
   }
 
-  /// Forward pass in phase eval; `score(context, prediction, targets, weights, result)` adds to `losses()`.
+  /// Forward pass in phase eval; `score(context, prediction, targets, weights, result)` adds to `losses()`. Blocks, so that
+  /// `local` may be used again.
   template <class Score>
   void evaluate(const batch_view& local, Score&& score) {
     if (local.empty()) return;
@@ -105,6 +108,7 @@ class executor {
     activation_set& set = sets_[0];
     auto c = context(set, phase::eval);
     score(c, prediction, set.targets, set.weights, result_.view().slice(0, 0, 2));
+    device_.synchronize(stream_);
   }
 
   /// {loss sum, weight} of this rank since the step began: one entry, or one per sample in reproducible mode. Blocks.

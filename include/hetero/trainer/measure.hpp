@@ -19,7 +19,7 @@ template <class Executor, batch_source Source>
 [[nodiscard]] compute_model measure_compute(Executor& work, any_device& device, const Source& source,
                                             std::span<const std::uint64_t> ids, std::size_t largest) {
   const std::size_t large = std::clamp<std::size_t>(largest, 1, ids.size());
-  const std::size_t small = std::max<std::size_t>(1, large / 2);
+  const std::size_t half = std::max<std::size_t>(1, large / 2);
   const auto best_of = [&](std::size_t samples) {
     const auto rehearsal = source.load(ids.first(samples));
     double best = std::numeric_limits<double>::infinity();
@@ -33,8 +33,8 @@ template <class Executor, batch_source Source>
   };
   const double large_s = best_of(large);
   compute_model fitted{.per_sample_s = large_s / static_cast<double>(large)};
-  if (small == large) return fitted;
-  const double slope = (large_s - best_of(small)) / static_cast<double>(large - small);
+  if (half == large) return fitted;
+  const double slope = (large_s - best_of(half)) / static_cast<double>(large - half);
   const double intercept = large_s - slope * static_cast<double>(large);
   // A line through two noisy points may have a senseless slope or intercept; then the plain ratio is the better model.
   if (slope > 0 && intercept > 0) fitted = {.fixed_s = intercept, .per_sample_s = slope};

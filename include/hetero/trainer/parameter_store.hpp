@@ -32,6 +32,7 @@ class parameter_store {
       state_.emplace_back(device_, stream_, type, shape{layout_.trainable_elements});
       device_.launch(op::fill{state_.back().view(), 0}, stream_);
     }
+    device_.synchronize(stream_);  // the host writes next
     for (const auto& entry : layout_.entries) draw_into(param(entry), entry.spec, seed);
     for (std::size_t l = 0; l < layout_.of_layer.size(); ++l) {
       auto& views = layer_params_.emplace_back();

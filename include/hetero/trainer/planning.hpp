@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,9 +78,14 @@ class shares_planner {
   [[nodiscard]] const std::vector<std::size_t>* replayed(std::uint64_t step) const { return in_force(replay_, step); }
 
   /// The shares to begin with at `step`: replayed, or those a checkpoint left; null when the devices have to be measured.
-  [[nodiscard]] const std::vector<std::size_t>* starting_shares(std::uint64_t step) const {
-    const auto* shares = replayed(step);
-    return shares != nullptr ? shares : in_force(history_, step);
+  /// A checkpoint of another world size or global batch leaves none.
+  [[nodiscard]] const std::vector<std::size_t>* starting_shares(std::uint64_t step, std::size_t ranks,
+                                                                std::size_t global_batch) const {
+    if (const auto* shares = replayed(step)) return shares;
+    const auto* shares = in_force(history_, step);
+    const bool fits = shares != nullptr && shares->size() == ranks &&
+                      std::accumulate(shares->begin(), shares->end(), std::size_t{0}) == global_batch;
+    return fits ? shares : nullptr;
   }
 
   /// Learns from one step, and on the first rank decides whether other shares are worth it. Whatever it decides travels

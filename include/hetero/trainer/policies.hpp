@@ -17,6 +17,7 @@
 #include <hetero/schedule/one_f_one_b.hpp>
 #include <hetero/shard/replicated.hpp>
 #include <hetero/sync/all_reduce.hpp>
+#include <hetero/trainer/describe_policy.hpp>
 #include <hetero/trainer/options.hpp>
 
 /// @file
@@ -119,8 +120,10 @@ struct policy_set {
 
   /// What ranks compare of the policies that shape the mathematics.
   [[nodiscard]] std::string describe() const {
-    return std::to_string(optimize.state_names().size()) + " optimizer states, learning rate " +
-           std::to_string(static_cast<double>(optimize.learning_rate)) + ", clipping at " + std::to_string(clip.max_norm);
+    return "optimizer " + describe_policy(optimize) + " with state " + std::to_string(optimize.state_names().size()) +
+           ", learning-rate schedule " + describe_policy(learning_rate) + ", clipping " + describe_policy(clip) +
+           ", scheduler " + describe_policy(schedule) + ", sharding " + describe_policy(shard) + ", synchronizer " +
+           describe_policy(synchronize);
   }
 
   template <class A>

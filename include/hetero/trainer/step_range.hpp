@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <hetero/data/prefetch.hpp>
+#include <hetero/plan/share.hpp>
 #include <hetero/report/step_report.hpp>
 
 namespace hetero {

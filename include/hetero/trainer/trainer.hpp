@@ -104,6 +104,7 @@ class trainer {
   /// bucket by bucket. Gradients are sums over samples until `update` divides them, once.
   void forward_backward(const batch_view& local) {
     require(plan_.has_value(), errc::invalid_argument, "no plan yet: call prepare(source) or rebind(world, plan) first");
+    require_room_for(local.size());
     local_samples_ = local.size();
     current_ = {.step = at_.step};
     const double busy_before = stream_.device().counters().busy_s;
@@ -331,6 +332,21 @@ class trainer {
     return std::chrono::duration<double>(clock::now() - began).count();
   }
 
+  /// Samples that no action of the program would touch must not get lost without a word.
+  void require_room_for(std::size_t samples) const {
+    if (samples == 0) return;
+    std::size_t micro_batches = 0;
+    for (const auto& a : program_) micro_batches += a.kind == action_kind::forward && a.first_layer == 0 ? 1 : 0;
+    require(micro_batches > 0, errc::invalid_argument, [&] {
+      return "this rank is idle under the plan and was given " + std::to_string(samples) +
+             " samples; give it none, or rebind to a plan with a share for it";
+    });
+    require(options_.mode == numerics::fast || samples <= micro_batches, errc::invalid_argument, [&] {
+      return "reproducible mode computes one sample at a time, for the " + std::to_string(micro_batches) +
+             " of this rank's share; it was given " + std::to_string(samples) + ", so rebind to a plan with a larger share";
+    });
+  }
+
   session_type start_session() {
     return policies_.synchronize.start(*channel_, replica_tensors{.device = stream_.device(),
                                                           .stream = stream_.id(),
@@ -368,8 +384,9 @@ class trainer {
   void plan_for(const Source& source) {
     const auto global_batch = static_cast<std::size_t>(source.global_batch());
     if (plan_ && plan_->global_batch == global_batch) return;
-    channel_->agree("data", "fingerprint " + to_hex(source.fingerprint()) + ", global batch " + std::to_string(global_batch));
-    const auto* const recorded = planner_.starting_shares(at_.step);
+    channel_->agree("data", "fingerprint " + to_hex(source.fingerprint()) + ", global batch " + std::to_string(global_batch) +
+                                ", step " + std::to_string(at_.step));
+    const auto* const recorded = planner_.starting_shares(at_.step, channel_->world_size(), global_batch);
     rank_profile mine = own_profile();
     if (options_.measure && recorded == nullptr) {
       channel_->barrier();  // devices that share a machine are timed while all of them work, as they will train

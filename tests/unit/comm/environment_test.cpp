@@ -25,7 +25,8 @@ TEST_CASE("no launcher means alone", "[comm]") {
 }
 
 TEST_CASE("RANK and WORLD_SIZE", "[comm]") {
-  const auto p = place({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "1234"}});
+  const auto p =
+      place({{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "1234"}});
   REQUIRE(p->rank == 2);
   REQUIRE(p->world_size == 4);
   REQUIRE(p->local_rank == 1);
@@ -37,8 +38,10 @@ TEST_CASE("RANK and WORLD_SIZE", "[comm]") {
 }
 
 TEST_CASE("Open MPI's variables", "[comm]") {
-  const std::map<std::string, std::string> one_host{{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "3"},
-                                                    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+  const std::map<std::string, std::string> one_host{{"OMPI_COMM_WORLD_RANK", "1"},
+                                                    {"OMPI_COMM_WORLD_SIZE", "3"},
+                                                    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
                                                     {"PMIX_NAMESPACE", "9001"}};
   const auto p = place(one_host);
   REQUIRE(p->rank == 1);
@@ -61,16 +64,20 @@ TEST_CASE("Open MPI's variables", "[comm]") {
 TEST_CASE("a variable that makes no sense is named with its value and what would work", "[comm]") {
   const auto bad = [](const char* rank, const char* size) { return place({{"RANK", rank}, {"WORLD_SIZE", size}}); };
   for (const char* rank : {"abc", "-1", "", " 1", "1 ", "1.5", "0x1", "99999999999999999999"}) {
-    REQUIRE_THROWS_WITH(bad(rank, "2"), ContainsSubstring("rendezvous: RANK='" + std::string{rank} + "' is not a whole number from 0"));
+    REQUIRE_THROWS_WITH(bad(rank, "2"),
+                        ContainsSubstring("rendezvous: RANK='" + std::string{rank} + "' is not a whole number from 0"));
   }
   for (const char* size : {"0", "-2", "two", ""}) {
-    REQUIRE_THROWS_WITH(bad("0", size), ContainsSubstring("WORLD_SIZE='" + std::string{size} + "' is not a whole number from 1"));
+    REQUIRE_THROWS_WITH(bad("0", size),
+                        ContainsSubstring("WORLD_SIZE='" + std::string{size} + "' is not a whole number from 1"));
   }
   REQUIRE_THROWS_WITH(place({{"RANK", "0"}}), ContainsSubstring("RANK is set and WORLD_SIZE is not"));
   REQUIRE_THROWS_WITH(place({{"WORLD_SIZE", "2"}}), ContainsSubstring("WORLD_SIZE is set and RANK is not"));
   REQUIRE_THROWS_WITH(place({{"OMPI_COMM_WORLD_RANK", "0"}}), ContainsSubstring("OMPI_COMM_WORLD_SIZE is not"));
   for (const char* port : {"0", "65536", "http"}) {
-    REQUIRE_THROWS_WITH(place({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", port}}), ContainsSubstring("MASTER_PORT='"));
+    REQUIRE_THROWS_WITH(place({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", port}}),
+                        ContainsSubstring("MASTER_PORT='"));
   }
-  REQUIRE_THROWS_WITH(place({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}}), ContainsSubstring("MASTER_ADDR is empty"));
+  REQUIRE_THROWS_WITH(place({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}}),
+                      ContainsSubstring("MASTER_ADDR is empty"));
 }

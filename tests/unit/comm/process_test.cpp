@@ -115,7 +115,7 @@ job_result run_job(std::uint32_t ranks, const std::string& role) {
 
 TEST_CASE("one rank of a job of processes", "[.child]") {
   const char* const role = std::getenv("HETERO_TEST_ROLE");
-  REQUIRE(role != nullptr);
+  if (role == nullptr) return;  // chosen by a tag, not started by run_job
   world w = join();
   const std::string part = role;
   if (part == "sum") {

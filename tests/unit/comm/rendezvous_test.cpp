@@ -3,8 +3,10 @@
 
 #include "conformance/communicator.hpp"
 
-#include <hetero/comm/rendezvous.hpp>
+#include <hetero/comm/rendezvous_address.hpp>
+#include <hetero/comm/rendezvous_message.hpp>
 #include <hetero/comm/run_ranks.hpp>
+#include <hetero/comm/tcp_rendezvous.hpp>
 
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
@@ -24,7 +26,8 @@ namespace {
 using boost::asio::ip::address;
 using detail::tcp;
 
-/// One process of the job: what it was started with. `before` runs first, with the leader's port; `after` when it failed.
+/// One process of the job: what it was started with. `before` runs first, with the leader's port; `after` when it
+/// failed.
 struct start {
   rendezvous_options options;
   std::function<void(std::uint16_t)> before;
@@ -102,7 +105,8 @@ struct stranger {
 }  // namespace
 
 TEST_CASE("ranks find each other by address, by name and over IPv6", "[comm]") {
-  const std::string host = GENERATE(std::string{"127.0.0.1"}, std::string{"localhost"}, std::string{"::1"}, std::string{"[::1]"});
+  const std::string host =
+      GENERATE(std::string{"127.0.0.1"}, std::string{"localhost"}, std::string{"::1"}, std::string{"[::1]"});
   std::vector<start> starts{rank(0, 3), rank(1, 3), rank(2, 3)};
   for (start& s : starts) s.options.host = host;
   const gathering g = gather(std::move(starts));
@@ -114,7 +118,8 @@ TEST_CASE("ranks find each other by address, by name and over IPv6", "[comm]") {
 }
 
 TEST_CASE("two processes with one rank are named on every rank", "[comm]") {
-  require_failure(gather({rank(0, 3), rank(1, 3), rank(1, 3)}), errc::rendezvous, {"two processes claim rank 1: 127.0.0.1:"});
+  require_failure(gather({rank(0, 3), rank(1, 3), rank(1, 3)}), errc::rendezvous,
+                  {"two processes claim rank 1: 127.0.0.1:"});
 }
 
 TEST_CASE("a second rank 0 is named on every rank", "[comm]") {
@@ -124,7 +129,8 @@ TEST_CASE("a second rank 0 is named on every rank", "[comm]") {
 }
 
 TEST_CASE("a rank outside the world is named on every rank", "[comm]") {
-  require_failure(gather({rank(0, 3), rank(1, 3), rank(7, 3)}), errc::rendezvous, {"rank 7 is outside a world of 3; ranks are 0 to 2"});
+  require_failure(gather({rank(0, 3), rank(1, 3), rank(7, 3)}), errc::rendezvous,
+                  {"rank 7 is outside a world of 3; ranks are 0 to 2"});
 }
 
 TEST_CASE("world sizes that differ are both named on every rank", "[comm]") {
@@ -185,8 +191,9 @@ TEST_CASE("another protocol version is refused with both versions", "[comm]") {
       boost::asio::read(s.socket, boost::asio::dynamic_buffer(reply), ec);
     }};
   };
-  REQUIRE_THROWS_WITH((void)tcp_rendezvous(options),
-                      ContainsSubstring("mismatch") && ContainsSubstring("speaks rendezvous protocol 2 and rank 0 protocol 1"));
+  REQUIRE_THROWS_WITH(
+      (void)tcp_rendezvous(options),
+      ContainsSubstring("mismatch") && ContainsSubstring("speaks rendezvous protocol 2 and rank 0 protocol 1"));
   other.join();
   REQUIRE_THAT(reply, ContainsSubstring("speaks rendezvous protocol 2 and rank 0 protocol 1"));
 }
@@ -195,8 +202,9 @@ TEST_CASE("strangers do not disturb a rendezvous", "[comm]") {
   std::vector<std::unique_ptr<stranger>> strangers;
   std::vector<start> starts{rank(0, 3), rank(1, 3), rank(2, 3)};
   starts[1].before = [&](std::uint16_t port) {
-    for (const std::string& says : {std::string{"GET / HTTP/1.1\r\n\r\n"}, std::string{}, std::string{"h"}, std::string{"hetero\r\n"},
-                                    std::string(100, '\0'), std::string("hetero\r\n\1\0\0\0\0\0\0\0\xff\xff\xff\xff\0\0\0\0", 24)}) {
+    for (const std::string& says :
+         {std::string{"GET / HTTP/1.1\r\n\r\n"}, std::string{}, std::string{"h"}, std::string{"hetero\r\n"},
+          std::string(100, '\0'), std::string("hetero\r\n\1\0\0\0\0\0\0\0\xff\xff\xff\xff\0\0\0\0", 24)}) {
       strangers.push_back(std::make_unique<stranger>(port, says));
     }
     for (int i = 0; i < 100; ++i) strangers.push_back(std::make_unique<stranger>(port));  // more than are kept

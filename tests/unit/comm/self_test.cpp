@@ -20,7 +20,8 @@ TEST_CASE("a rank alone refuses what has no meaning", "[comm]") {
   world w = self();
   std::vector<float> values(4);
   const tensor_view view{std::span{values}};
-  REQUIRE_THROWS_WITH(w.send(view, rank_id{0}), ContainsSubstring("invalid_argument") && ContainsSubstring("not another rank"));
+  REQUIRE_THROWS_WITH(w.send(view, rank_id{0}),
+                      ContainsSubstring("invalid_argument") && ContainsSubstring("not another rank"));
   REQUIRE_THROWS_WITH(w.recv(view, rank_id{1}), ContainsSubstring("invalid_argument"));
   REQUIRE_THROWS_WITH(w.broadcast(view, rank_id{1}), ContainsSubstring("root 1 is not among the 1 ranks"));
   REQUIRE_THROWS_WITH(w.split(-1, 0), ContainsSubstring("a color is 0 or above"));
@@ -33,9 +34,11 @@ TEST_CASE("views that cannot travel are refused before anything is sent", "[comm
   REQUIRE_THROWS_WITH(w.all_reduce(grid.slice(1, 0, 2), reduce_op::sum), ContainsSubstring("without gaps"));
   REQUIRE_NOTHROW(w.all_reduce(grid.slice(0, 0, 2), reduce_op::sum));
   const tensor_view elsewhere{values.data(), dtype::f32, shape{12}, device_id{device_kind::cuda, 1}};
-  REQUIRE_THROWS_WITH(w.all_reduce(elsewhere, reduce_op::sum), ContainsSubstring("unsupported") && ContainsSubstring("cuda:1"));
+  REQUIRE_THROWS_WITH(w.all_reduce(elsewhere, reduce_op::sum),
+                      ContainsSubstring("unsupported") && ContainsSubstring("cuda:1"));
   REQUIRE_THROWS_WITH(w.all_reduce_async(elsewhere, reduce_op::sum), ContainsSubstring("unsupported"));
-  REQUIRE_THROWS_WITH(w.all_gather(grid, grid.slice(0, 0, 2)), ContainsSubstring("invalid_shape") && ContainsSubstring("needs room for 12"));
+  REQUIRE_THROWS_WITH(w.all_gather(grid, grid.slice(0, 0, 2)),
+                      ContainsSubstring("invalid_shape") && ContainsSubstring("needs room for 12"));
 }
 
 TEST_CASE("single numbers and weighted sums", "[comm]") {

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include <hetero/comm/run_ranks.hpp>
-
+#include <hetero/comm/tcp_rendezvous.hpp>
 #include <hetero/comm/world.hpp>
 
 namespace hetero::test {

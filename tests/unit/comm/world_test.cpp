@@ -13,7 +13,8 @@ using conformance::expect;
 TEST_CASE("byte strings of unequal lengths travel", "[comm]") {
   REQUIRE_NOTHROW(run_ranks(5, [](world& w, rank_id rank) {
     const auto parts = w.all_gather(std::string(3 * index_of(rank), static_cast<char>('a' + index_of(rank))));
-    for (std::uint32_t r = 0; r < 5; ++r) expect(parts[r] == std::string(3 * r, static_cast<char>('a' + r)), "gathered strings");
+    for (std::uint32_t r = 0; r < 5; ++r)
+      expect(parts[r] == std::string(3 * r, static_cast<char>('a' + r)), "gathered strings");
     std::string text = rank == rank_id{3} ? std::string(100000, 'x') : "short";
     w.broadcast(text, rank_id{3});
     expect(text == std::string(100000, 'x'), "broadcast string");
@@ -23,11 +24,13 @@ TEST_CASE("byte strings of unequal lengths travel", "[comm]") {
 
 TEST_CASE("agreement names the thing, both values and both ranks", "[comm]") {
   const auto result = conformance::errors_of<world>(
-      [](std::uint32_t n, const std::function<void(world&)>& body) { run_ranks(n, body); }, 3, [](world& w) {
+      [](std::uint32_t n, const std::function<void(world&)>& body) { run_ranks(n, body); }, 3,
+      [](world& w) {
         w.agree("plan hash", "same");  // control: no error
         w.agree("model hash", w.rank() == rank_id{1} ? "7f" : "a1");
       });
-  REQUIRE_NOTHROW(conformance::expect_errors(result, errc::mismatch, {"model hash", "rank 0 has 'a1'", "rank 1 has '7f'"}));
+  REQUIRE_NOTHROW(
+      conformance::expect_errors(result, errc::mismatch, {"model hash", "rank 0 has 'a1'", "rank 1 has '7f'"}));
 }
 
 TEST_CASE("weighted sums have a mean only after all ranks added theirs", "[comm]") {
@@ -63,7 +66,8 @@ TEST_CASE("a channel costs no message and needs equal requests", "[comm]") {
   }));
   // Control: a rank that asks once more is on another channel, and the deadline says so.
   const auto result = conformance::errors_of<world>(
-      [](std::uint32_t n, const std::function<void(world&)>& body) { run_ranks(n, body); }, 2, [](world& w) {
+      [](std::uint32_t n, const std::function<void(world&)>& body) { run_ranks(n, body); }, 2,
+      [](world& w) {
         w.set_timeout(std::chrono::milliseconds{50});
         if (w.rank() == rank_id{1}) (void)w.channel("a");
         w.channel("a").barrier();
@@ -73,7 +77,8 @@ TEST_CASE("a channel costs no message and needs equal requests", "[comm]") {
 
 TEST_CASE("an asynchronous error surfaces at wait, and the handle may go first", "[comm]") {
   const auto result = conformance::errors_of<world>(
-      [](std::uint32_t n, const std::function<void(world&)>& body) { run_ranks(n, body); }, 2, [](world& w) {
+      [](std::uint32_t n, const std::function<void(world&)>& body) { run_ranks(n, body); }, 2,
+      [](world& w) {
         std::vector<float> values(w.rank() == rank_id{0} ? 10 : 11, 1);
         pending running;
         {

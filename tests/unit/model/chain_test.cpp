@@ -71,7 +71,8 @@ TEST_CASE("a chain keeps only what its backward pass reads", "[model]") {
   CHECK(chain{dropout{"a", 0.3}, dropout{"b", 0.3}}.saved(fused).empty());
   CHECK(chain{wide(), narrow(), dropout{"a", 0.3}}.saved(fused).size() == 1);
   CHECK(residual{chain{wide(), narrow()}}.saved(fused).size() == 1);
-  CHECK(residual{chain{wide(), narrow(), relu{}}}.saved(fused).size() == 2);  // relu reads its output, the sum covers it
+  CHECK(residual{chain{wide(), narrow(), relu{}}}.saved(fused).size() ==
+        2);  // relu reads its output, the sum covers it
 
   const auto kept = block().saved({.input = {2, 3, 4}, .type = dtype::f64});
   std::size_t elements = 0;
@@ -93,7 +94,8 @@ TEST_CASE("a chain flattens parameters, FLOPs and shapes", "[model]") {
   CHECK(c.forward_flops({3, 4}) == 2.0 * 3 * 4 * 6 + 10.0 * 3 * 6 + 2.0 * 3 * 6 * 4);
   CHECK(c.get<2>().name == "narrow");
   CHECK_THROWS_WITH((chain{wide(), wide()}.output_shape({3, 4})), ContainsSubstring("rows of 4"));
-  CHECK_THROWS_WITH((residual{wide()}.output_shape({3, 4})), ContainsSubstring("[3, 4]") && ContainsSubstring("[3, 6]"));
+  CHECK_THROWS_WITH((residual{wide()}.output_shape({3, 4})),
+                    ContainsSubstring("[3, 4]") && ContainsSubstring("[3, 6]"));
 }
 
 TEST_CASE("a chain refuses kept tensors of another request", "[model]") {

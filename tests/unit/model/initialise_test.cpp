@@ -28,8 +28,8 @@ TEST_CASE("any shard of a parameter holds the same values", "[model]") {
     const auto whole = draw(spec, 3, 0, 91);
     for (std::size_t begin = 0; begin <= 91; begin += 5) {
       for (std::size_t end = begin; end <= 91; end += 3) {
-        REQUIRE(draw(spec, 3, begin, end) ==
-                std::vector(whole.begin() + static_cast<std::ptrdiff_t>(begin), whole.begin() + static_cast<std::ptrdiff_t>(end)));
+        REQUIRE(draw(spec, 3, begin, end) == std::vector(whole.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                         whole.begin() + static_cast<std::ptrdiff_t>(end)));
       }
     }
   }
@@ -87,7 +87,8 @@ TEST_CASE("initial values come in every floating-point format", "[model]") {
 TEST_CASE("initialise refuses ranges that do not fit", "[model]") {
   std::vector<float> values(10);
   const tensor_view out{std::span{values}};
-  CHECK_THROWS_WITH(initialise(normal_spec(), 1, out, 85, 95), ContainsSubstring("[85, 95)") && ContainsSubstring("'w' [13, 7]"));
+  CHECK_THROWS_WITH(initialise(normal_spec(), 1, out, 85, 95),
+                    ContainsSubstring("[85, 95)") && ContainsSubstring("'w' [13, 7]"));
   CHECK_THROWS_WITH(initialise(normal_spec(), 1, out, 5, 10), ContainsSubstring("invalid_shape"));
   CHECK_THROWS_WITH(initialise(normal_spec(), 1, out), ContainsSubstring("[0, 91)"));
   std::vector<std::int32_t> integers(91);

@@ -92,16 +92,15 @@ struct column_parallel_linear {
   }
 
   template <class Context>
-    requires requires(Context& c) { c.group(parallel_group::tensor).all_reduce(tensor_view{}); }
+  requires requires(Context& c) { c.group(parallel_group::tensor).all_reduce(tensor_view{}); }
   void forward(Context& context, layer_parameters params, tensor_view input, tensor_view output,
                const saved_state&) const {
     context.launch(op::fill{.out = output});
-    context.launch(
-        op::matmul{.out = mine(context, output), .a = input, .b = params[0], .transpose_b = true});
+    context.launch(op::matmul{.out = mine(context, output), .a = input, .b = params[0], .transpose_b = true});
     context.group(parallel_group::tensor).all_reduce(output);
   }
   template <class Context>
-    requires requires(Context& c) { c.group(parallel_group::tensor).all_reduce(tensor_view{}); }
+  requires requires(Context& c) { c.group(parallel_group::tensor).all_reduce(tensor_view{}); }
   void backward_input(Context& context, layer_parameters params, tensor_view grad_output, tensor_view grad_input,
                       const saved_state&, layer_gradients) const {
     if (!grad_input) return;
@@ -120,8 +119,7 @@ struct column_parallel_linear {
   }
 
  private:
-  template <class Context>
-  tensor_view mine(Context& context, const tensor_view& v) const {
+  template <class Context> tensor_view mine(Context& context, const tensor_view& v) const {
     const std::size_t half = outputs / 2;
     const std::size_t rank = context.group(parallel_group::tensor).rank;
     return v.slice(1, rank * half, (rank + 1) * half);
@@ -138,8 +136,7 @@ static_assert(!layer<parallel_chain>);
 // --- a layer with state ----------------------------------------------------------------------------------------------
 
 /// Passes its input on and adds up its columns in phase train (the sums of a running mean, whose weight travels apart).
-template <bool Careful>
-struct column_counter {
+template <bool Careful> struct column_counter {
   std::size_t width = 0;
 
   static constexpr bool splits_backward = true;
@@ -202,11 +199,11 @@ struct foreign_module {
   }
 
  private:
-  template <class F>
-  static void run(execution& context, std::vector<tensor_view> tensors, F f) {
-    context.launch(op::custom_op{.name = "foreign",
-                                 .tensors = std::move(tensors),
-                                 .launchers = {{device_kind::cpu, [f](const op::custom_arguments& a) { f(a.tensors); }}}});
+  template <class F> static void run(execution& context, std::vector<tensor_view> tensors, F f) {
+    context.launch(
+        op::custom_op{.name = "foreign",
+                      .tensors = std::move(tensors),
+                      .launchers = {{device_kind::cpu, [f](const op::custom_arguments& a) { f(a.tensors); }}}});
   }
 };
 static_assert(layer<foreign_module>);
@@ -327,7 +324,8 @@ TEST_CASE("one layer object serves replicas on several threads", "[model]") {
 
 TEST_CASE("backward uses the weight version it is given", "[model]") {
   // Weight stashing: micro-batch 1 runs forward on version A, then the weights move on, then its backward pass comes.
-  const chain c{linear{.name = "one", .inputs = 4, .outputs = 6}, relu{}, linear{.name = "two", .inputs = 6, .outputs = 4}};
+  const chain c{linear{.name = "one", .inputs = 4, .outputs = 6}, relu{},
+                linear{.name = "two", .inputs = 6, .outputs = 4}};
   layer_runner<decltype(c)> runner{c, reference_device{}, {.input = {3, 4}}};
   runner.forward();
   runner.backward();

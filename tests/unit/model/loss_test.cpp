@@ -18,7 +18,9 @@ namespace {
 /// Logits, targets and weights on a device, and what a loss makes of them.
 struct loss_setup {
   explicit loss_setup(int which)
-      : device{which == 0 ? any_device{reference_device{}} : any_device{cpu_device{}}}, queue{device}, scratch{device, queue.id()} {}
+      : device{which == 0 ? any_device{reference_device{}} : any_device{cpu_device{}}},
+        queue{device},
+        scratch{device, queue.id()} {}
 
   std::vector<double> evaluate(const shape& extents, std::span<const double> logits, std::vector<std::int32_t> targets,
                                std::vector<float> weights, bool in_place = false) {
@@ -30,7 +32,8 @@ struct loss_setup {
     execution context{.device = device, .stream = queue.id(), .scratch = scratch};
     const tensor_view to = in_place ? prediction.view() : gradient.view();
     const auto without_last = detail::without_last(extents);
-    const tensor_view target{targets.data(), dtype::i32, targets.size() == without_last.count() ? without_last : shape{targets.size()}};
+    const tensor_view target{targets.data(), dtype::i32,
+                             targets.size() == without_last.count() ? without_last : shape{targets.size()}};
     const tensor_view weight = weights.empty() ? tensor_view{} : tensor_view{std::span{weights}};
     softmax_cross_entropy{}.evaluate(context, prediction.view(), target, weight, result.view(), to);
     grad = download(device, queue.id(), to);
@@ -93,7 +96,8 @@ TEST_CASE("cross-entropy classifies samples", "[model]") {
 TEST_CASE("cross-entropy refuses targets that fit no row or class", "[model]") {
   loss_setup loss{GENERATE(0, 1)};
   const std::vector<double> logits(4);
-  CHECK_THROWS_WITH(loss.evaluate({2, 2}, logits, {1}, {}), ContainsSubstring("one target per row") && ContainsSubstring("[2, 2]"));
+  CHECK_THROWS_WITH(loss.evaluate({2, 2}, logits, {1}, {}),
+                    ContainsSubstring("one target per row") && ContainsSubstring("[2, 2]"));
   CHECK_THROWS_WITH(loss.evaluate({2, 2}, logits, {0, 2}, {}), ContainsSubstring("invalid_argument"));
 }
 
@@ -106,8 +110,10 @@ TEST_CASE("accuracy is a sum with its weight", "[model]") {
   execution context{.device = setup.device, .stream = setup.queue.id(), .scratch = setup.scratch};
   std::vector<std::int32_t> targets{1, 0, 0, -1};
   std::vector<float> weights{1, 2, 4, 8};
-  accuracy{}.evaluate(context, prediction.view(), tensor_view{std::span{targets}}, tensor_view{std::span{weights}}, result.view());
+  accuracy{}.evaluate(context, prediction.view(), tensor_view{std::span{targets}}, tensor_view{std::span{weights}},
+                      result.view());
   CHECK(download(setup.device, setup.queue.id(), result.view()) == std::vector<double>{3, 7});
-  CHECK_THROWS_WITH(accuracy{}.evaluate(context, prediction.view(), tensor_view{std::span{targets}.first(3)}, {}, result.view()),
-                    ContainsSubstring("one target per row"));
+  CHECK_THROWS_WITH(
+      accuracy{}.evaluate(context, prediction.view(), tensor_view{std::span{targets}.first(3)}, {}, result.view()),
+      ContainsSubstring("one target per row"));
 }

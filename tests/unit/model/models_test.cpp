@@ -30,7 +30,8 @@ gpt small_gpt(double dropped = 0, bool bias = true) {
 model_batch tokens(std::size_t samples, std::size_t context, std::size_t vocabulary, bool ragged) {
   model_batch b;
   b.inputs = whole_numbers(samples * context, vocabulary, 1);
-  for (const double t : whole_numbers(samples * context, vocabulary, 2)) b.targets.push_back(static_cast<std::int32_t>(t));
+  for (const double t : whole_numbers(samples * context, vocabulary, 2))
+    b.targets.push_back(static_cast<std::int32_t>(t));
   b.weights.assign(samples, 1.0F);
   b.sample_ids.resize(samples);
   std::iota(b.sample_ids.begin(), b.sample_ids.end(), std::int64_t{100});
@@ -42,8 +43,7 @@ model_batch tokens(std::size_t samples, std::size_t context, std::size_t vocabul
 }
 
 /// Every parameter of the model against central differences of its loss. The distance found is returned.
-template <class Runner>
-double gradient_distance(Runner& runner, const model_batch& batch) {
+template <class Runner> double gradient_distance(Runner& runner, const model_batch& batch) {
   // Initial weights are small and alike; larger ones make every path through the model count.
   std::uint32_t stream = 50;
   for (const auto& spec : runner.specs) {
@@ -180,7 +180,8 @@ TEST_CASE("gpt has GPT-2's structure", "[model]") {
   CHECK(profile.layers[1].forward_flops == Approx(block + rest).epsilon(1e-12));
   CHECK(profile.layers[13].forward_flops == Approx(2 * t * w * 50257 + 8 * t * w).epsilon(1e-12));
   CHECK(profile.layers[1].output_bytes == 1024 * 768 * 4);
-  // Norm statistics and outputs, qkv, log-sum-exp of 12 heads, attention, first half, expanded before and after gelu, output.
+  // Norm statistics and outputs, qkv, log-sum-exp of 12 heads, attention, first half, expanded before and after gelu,
+  // output.
   CHECK(profile.layers[1].activation_bytes == 1024 * 4 * (2 * (2 + 768) + 3 * 768 + 12 + 768 + 768 + 8 * 768 + 768));
   CHECK(profile.layers[13].output_bytes == std::size_t{1024} * 50257 * 4);
 
@@ -253,7 +254,8 @@ TEST_CASE("models refuse options that make no model", "[model]") {
     return std::string{"accepted"};
   };
   CHECK(code({}) == "accepted");
-  CHECK_THAT(code({.heads = 5, .width = 768}), ContainsSubstring("768 is not a multiple of its 5") && ContainsSubstring("770"));
+  CHECK_THAT(code({.heads = 5, .width = 768}),
+             ContainsSubstring("768 is not a multiple of its 5") && ContainsSubstring("770"));
   CHECK_THAT(code({.layers = 0}), ContainsSubstring("invalid_argument") && ContainsSubstring("layers 0"));
   CHECK_THAT(code({.heads = 0}), ContainsSubstring("heads 0"));
   CHECK_THAT(code({.width = 0}), ContainsSubstring("width 0"));

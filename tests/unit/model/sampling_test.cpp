@@ -19,7 +19,8 @@ TEST_CASE("tokens are drawn with their probabilities", "[model]") {
   const std::vector<float> logits{std::log(0.5F), std::log(0.3F), std::log(0.2F)};
   const auto shares = [&](const sampling& how) {
     std::array<double, 3> counts{};
-    for (std::uint64_t i = 0; i < 20'000; ++i) counts[static_cast<std::size_t>(sample_token(logits, how, i))] += 1.0 / 20'000;
+    for (std::uint64_t i = 0; i < 20'000; ++i)
+      counts[static_cast<std::size_t>(sample_token(logits, how, i))] += 1.0 / 20'000;
     return counts;
   };
   const auto plain = shares({.seed = 4});
@@ -51,7 +52,8 @@ TEST_CASE("sampling survives extreme logits and refuses meaningless ones", "[mod
   CHECK_THROWS_WITH(sample_token({}, {}, 0), ContainsSubstring("empty"));
   CHECK_THROWS_WITH(sample_token(std::vector<float>{0, std::nanf("")}, {}, 0), ContainsSubstring("NaN"));
   CHECK_THROWS_WITH(sample_token(std::vector<float>{0}, {.temperature = -1}, 0), ContainsSubstring("temperature"));
-  CHECK_THROWS_WITH(sample_token(std::vector<float>{0}, {.temperature = std::nan("")}, 0), ContainsSubstring("temperature"));
+  CHECK_THROWS_WITH(sample_token(std::vector<float>{0}, {.temperature = std::nan("")}, 0),
+                    ContainsSubstring("temperature"));
 }
 
 TEST_CASE("generate continues a prompt inside a context", "[model]") {

@@ -48,8 +48,7 @@ void run(const op::adamw_update& u) {
 }
 
 /// One parameter element and its state, updated with a given gradient.
-template <optimizer O>
-class scalar_run {
+template <optimizer O> class scalar_run {
  public:
   scalar_run(O policy, double start) : policy_{policy}, param_{start} {
     state_.assign(policy.state_names().size(), std::vector<double>(1, 0.0));
@@ -160,13 +159,17 @@ TEST_CASE("optimizers keep state only where they need it and refuse what does no
   const std::vector<tensor_view> good{a, a};
   const std::vector<tensor_view> short_state{a, b};
   CHECK_NOTHROW(adamw{}.update({.param = a, .grad = a, .state = good, .learning_rate = 0.1}));  // control
-  CHECK_THROWS_WITH(adamw{}.update({.param = a, .grad = a}), ContainsSubstring("adamw needs 2 state tensors, 0 were given"));
+  CHECK_THROWS_WITH(adamw{}.update({.param = a, .grad = a}),
+                    ContainsSubstring("adamw needs 2 state tensors, 0 were given"));
   CHECK_THROWS_WITH(adamw{}.update({.param = a, .grad = b, .state = good}), ContainsSubstring("2 gradients"));
-  CHECK_THROWS_WITH(adamw{}.update({.param = a, .grad = a, .state = short_state}), ContainsSubstring("2 elements of state"));
-  CHECK_THROWS_WITH(adamw{}.update({.param = a, .grad = a, .state = good, .step = 0}), ContainsSubstring("steps from 1"));
+  CHECK_THROWS_WITH(adamw{}.update({.param = a, .grad = a, .state = short_state}),
+                    ContainsSubstring("2 elements of state"));
+  CHECK_THROWS_WITH(adamw{}.update({.param = a, .grad = a, .state = good, .step = 0}),
+                    ContainsSubstring("steps from 1"));
   CHECK_THROWS_WITH(adamw{}.update({.param = a, .grad = a, .state = good, .learning_rate = std::nan("")}),
                     ContainsSubstring("learning rate"));
-  CHECK_THROWS_WITH(adamw{.beta1 = 1}.update({.param = a, .grad = a, .state = good}), ContainsSubstring("invalid_argument"));
+  CHECK_THROWS_WITH(adamw{.beta1 = 1}.update({.param = a, .grad = a, .state = good}),
+                    ContainsSubstring("invalid_argument"));
   CHECK_THROWS_WITH(sgd{.nesterov = true}.update({.param = a, .grad = a}), ContainsSubstring("momentum"));
   CHECK_THROWS_WITH(sgd{.momentum = 1.5}.update({.param = a, .grad = a, .state = std::span{good}.first(1)}),
                     ContainsSubstring("momentum 1.5"));
@@ -201,7 +204,8 @@ TEST_CASE("schedules: warm-up, shape and end") {
   CHECK(chosen.at(35) == cosine.at(35));
   CHECK(chosen == learning_rate_schedule{cosine});
   CHECK(learning_rate_schedule{}.at(7) == 1.0);
-  CHECK_THROWS_WITH((linear_rate{.warm_up_steps = 10, .total_steps = 10}.at(1)), ContainsSubstring("total_steps must be larger"));
+  CHECK_THROWS_WITH((linear_rate{.warm_up_steps = 10, .total_steps = 10}.at(1)),
+                    ContainsSubstring("total_steps must be larger"));
   CHECK_THROWS_WITH((cosine_rate{.warm_up_steps = 10, .total_steps = 5}.at(1)), ContainsSubstring("invalid_argument"));
 }
 

@@ -61,7 +61,8 @@ TEST_CASE("largest remainder on known cases") {
   CHECK_THROWS_WITH(apportion(3, std::vector<double>{0, 0}), ContainsSubstring("at least one positive"));
   CHECK_THROWS_WITH(apportion(3, std::vector<double>{1, -1}), ContainsSubstring("weight 1"));
   CHECK_THROWS_WITH(apportion(3, std::vector<double>{std::nan("")}), ContainsSubstring("weight 0"));
-  CHECK_THROWS_WITH(apportion(3, std::vector<double>{std::numeric_limits<double>::infinity()}), ContainsSubstring("weight 0"));
+  CHECK_THROWS_WITH(apportion(3, std::vector<double>{std::numeric_limits<double>::infinity()}),
+                    ContainsSubstring("weight 0"));
 }
 
 TEST_CASE("even, fixed and ratio splits") {

@@ -167,12 +167,15 @@ TEST_CASE("a rebalancer proposes nothing below its minimum gain, and no plan wit
   REQUIRE(next.has_value());
   CHECK(next->share_of(rank_id{0}) == 33);
   // A fixed partitioner keeps its shares whatever the speeds: nothing to gain.
-  CHECK_FALSE(rebalancer{}.propose(fixed_partitioner{.shares = {32, 32}}, current, one_layer(), machines, work).has_value());
+  CHECK_FALSE(
+      rebalancer{}.propose(fixed_partitioner{.shares = {32, 32}}, current, one_layer(), machines, work).has_value());
 
   plan staged = current;
   staged.num_layers = 2;
   staged.replicas.resize(1);
-  staged.replicas[0].stages = {{.first_layer = 0, .end_layer = 1}, {.first_layer = 1, .end_layer = 2, .rank = rank_id{1}}};
-  CHECK_THROWS_WITH(rebalancer{}.propose(partition, staged, one_layer(), machines, work), ContainsSubstring("unsupported"));
+  staged.replicas[0].stages = {{.first_layer = 0, .end_layer = 1},
+                               {.first_layer = 1, .end_layer = 2, .rank = rank_id{1}}};
+  CHECK_THROWS_WITH(rebalancer{}.propose(partition, staged, one_layer(), machines, work),
+                    ContainsSubstring("unsupported"));
   CHECK_THROWS_WITH(rebalancer{.window = 0}.fitter({}), ContainsSubstring("invalid_argument"));
 }

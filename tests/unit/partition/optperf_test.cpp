@@ -52,7 +52,9 @@ struct random_case {
 
 random_case draw(std::mt19937_64& random) {
   const auto uniform = [&](double low, double high) { return std::uniform_real_distribution<>{low, high}(random); };
-  const auto whole = [&](std::size_t low, std::size_t high) { return std::uniform_int_distribution<std::size_t>{low, high}(random); };
+  const auto whole = [&](std::size_t low, std::size_t high) {
+    return std::uniform_int_distribution<std::size_t>{low, high}(random);
+  };
   random_case c;
   const std::size_t ranks = whole(1, 4);
   c.samples = whole(1, ranks == 4 ? 16 : 40);
@@ -67,9 +69,13 @@ random_case draw(std::mt19937_64& random) {
     c.limits.push_back(whole(0, 2) == 0 ? whole(0, c.samples) : c.samples);
   }
   switch (whole(0, 2)) {
-    case 0: break;
-    case 1: c.machines.exchange = {uniform(0, 3), uniform(0, 1), uniform(0, 1)}; break;
-    default: c.machines.exchange = {uniform(5, 30), uniform(0, 1), uniform(0, 0.3)};  // bound by the network
+    case 0:
+      break;
+    case 1:
+      c.machines.exchange = {uniform(0, 3), uniform(0, 1), uniform(0, 1)};
+      break;
+    default:
+      c.machines.exchange = {uniform(5, 30), uniform(0, 1), uniform(0, 0.3)};  // bound by the network
   }
   return c;
 }
@@ -88,7 +94,8 @@ TEST_CASE("optperf equals exhaustive integer search") {
     std::vector<std::size_t> scratch(c.machines.ranks.size());
     const double best = exhaustive(c.machines, c.limits, c.samples, scratch);
     if (std::isinf(best)) {
-      CHECK_THROWS_WITH(optperf_splitter{}.split(c.samples, c.machines, c.limits), ContainsSubstring("plan_does_not_fit"));
+      CHECK_THROWS_WITH(optperf_splitter{}.split(c.samples, c.machines, c.limits),
+                        ContainsSubstring("plan_does_not_fit"));
       ++impossible;
       continue;
     }
@@ -144,7 +151,7 @@ TEST_CASE("optperf sees fixed costs and a network that a ratio of speeds does no
   machines.ranks = {{.device = "fast", .compute = {0.0, 1.0}}, {.device = "slow to start", .compute = {20.0, 1.0}}};
   CHECK(optperf_splitter{}.split(40, machines) == std::vector<std::size_t>{30, 10});
   CHECK(proportional_splitter{}.split(40, machines) == std::vector<std::size_t>{20, 20});  // control
-  CHECK(optperf_splitter{}.split(10, machines) == std::vector<std::size_t>{10, 0});  // one sample would take 21 s
+  CHECK(optperf_splitter{}.split(10, machines) == std::vector<std::size_t>{10, 0});        // one sample would take 21 s
 
   // Both finish with the network; only forward and the first tenth of backward delay it.
   machines.ranks = {{.device = "a", .compute = {0.0, 1.0, 0.9}}, {.device = "b", .compute = {0.0, 2.0, 0.5}}};
@@ -175,7 +182,8 @@ TEST_CASE("splitters refuse what is no measurement") {
   const auto refused = [](compute_model m, const char* text) {
     cluster machines;
     machines.ranks = {{.device = "good", .compute = {0.0, 1.0}}, {.device = "bad", .compute = m}};
-    CHECK_THROWS_WITH(optperf_splitter{}.split(4, machines), ContainsSubstring("invalid_argument") && ContainsSubstring(text));
+    CHECK_THROWS_WITH(optperf_splitter{}.split(4, machines),
+                      ContainsSubstring("invalid_argument") && ContainsSubstring(text));
     CHECK_THROWS_WITH(proportional_splitter{}.split(4, machines), ContainsSubstring("rank 1 (bad)"));
     CHECK_NOTHROW(even_splitter{}.split(4, machines));  // control: it needs no speeds
   };

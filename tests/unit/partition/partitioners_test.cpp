@@ -32,7 +32,7 @@ std::vector<std::size_t> shares_of(const plan& p) {
 
 template <class P>
 constexpr bool is_a_policy_value =
-    partitioner<P> && std::is_aggregate_v<P> && std::equality_comparable<P> && std::is_nothrow_move_constructible_v<P>;
+    partitioner<P>&& std::is_aggregate_v<P>&& std::equality_comparable<P>&& std::is_nothrow_move_constructible_v<P>;
 static_assert(is_a_policy_value<balanced_partitioner> && is_a_policy_value<even_partitioner> &&
               is_a_policy_value<proportional_partitioner> && is_a_policy_value<fixed_partitioner> &&
               is_a_policy_value<ratio_partitioner>);
@@ -123,8 +123,9 @@ TEST_CASE("memory limits shares, and a rank that cannot hold the model is left o
   CHECK_THAT(verdicts[2].text, ContainsSubstring("needs 2510 bytes, it has 2399"));
 
   // A splitter that knows no limits is refused rather than corrected.
-  CHECK_THROWS_WITH(even_partitioner{}.partition(small_model(), machines, work),
-                    ContainsSubstring("plan_does_not_fit") && ContainsSubstring("rank 0") && ContainsSubstring("memory for 6"));
+  CHECK_THROWS_WITH(
+      even_partitioner{}.partition(small_model(), machines, work),
+      ContainsSubstring("plan_does_not_fit") && ContainsSubstring("rank 0") && ContainsSubstring("memory for 6"));
   machines.ranks[1].memory_bytes = machines.ranks[0].memory_bytes;
   CHECK_THROWS_WITH(policy.partition(small_model(), machines, work), ContainsSubstring("can take 12 of 40 samples"));
 }

@@ -11,7 +11,8 @@ namespace {
 using namespace hetero;
 
 plan two_stage_plan() {
-  plan p{.epoch = 7, .num_layers = 5, .global_batch = 9, .roles = {rank_role::worker, rank_role::worker, rank_role::idle}};
+  plan p{
+      .epoch = 7, .num_layers = 5, .global_batch = 9, .roles = {rank_role::worker, rank_role::worker, rank_role::idle}};
   replica_placement r{.share = 9, .micro_batches = 4};
   r.stages.push_back({.first_layer = 0, .end_layer = 3, .rank = rank_id{0}});
   r.stages.push_back({.first_layer = 3,
@@ -24,8 +25,7 @@ plan two_stage_plan() {
   return p;
 }
 
-template <class F>
-std::string bad_file_text(F&& read) {
+template <class F> std::string bad_file_text(F&& read) {
   try {
     read();
   } catch (const error& e) {
@@ -86,7 +86,8 @@ TEST_CASE("every damaged field of a plan is named") {
     change(json);
     return bad_file_text([&] { (void)plan_from_json(json); });
   };
-  CHECK_THAT(text_after([](auto& j) { j.erase("global_batch"); }), ContainsSubstring("\"plan.global_batch\" is missing"));
+  CHECK_THAT(text_after([](auto& j) { j.erase("global_batch"); }),
+             ContainsSubstring("\"plan.global_batch\" is missing"));
   CHECK_THAT(text_after([](auto& j) { j["epoch"] = -1; }), ContainsSubstring("plan.epoch"));
   CHECK_THAT(text_after([](auto& j) { j["num_layers"] = 1.5; }), ContainsSubstring("plan.num_layers"));
   CHECK_THAT(text_after([](auto& j) { j["roles"] = "worker"; }), ContainsSubstring("plan.roles"));

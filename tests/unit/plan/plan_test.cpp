@@ -80,7 +80,8 @@ TEST_CASE("the table of a plan shows shares, idle ranks and emulated devices") {
 }
 
 TEST_CASE("inserting an action keeps the dependencies of the others") {
-  program actions{{.kind = action_kind::forward}, {.kind = action_kind::backward_input, .after = {0}},
+  program actions{{.kind = action_kind::forward},
+                  {.kind = action_kind::backward_input, .after = {0}},
                   {.kind = action_kind::step, .after = {1}}};
   insert_action(actions, 2, {.kind = action_kind::reduce, .after = {1}});
   insert_action(actions, 0, {.kind = action_kind::fetch});
@@ -88,7 +89,8 @@ TEST_CASE("inserting an action keeps the dependencies of the others") {
   CHECK(actions[2].after == std::vector<std::uint32_t>{1});  // backward after forward
   CHECK(actions[3].after == std::vector<std::uint32_t>{2});  // reduce after backward
   CHECK(actions[4].after == std::vector<std::uint32_t>{2});  // step after backward
-  CHECK_THROWS_WITH(insert_action(actions, 1, {.kind = action_kind::gather, .after = {1}}), ContainsSubstring("comes later"));
+  CHECK_THROWS_WITH(insert_action(actions, 1, {.kind = action_kind::gather, .after = {1}}),
+                    ContainsSubstring("comes later"));
   CHECK_THROWS_WITH(insert_action(actions, 6, {}), ContainsSubstring("position 6"));
   CHECK(actions.size() == 5);
 }

@@ -8,6 +8,7 @@
 #include <hetero/schedule/gpipe.hpp>
 #include <hetero/schedule/one_f_one_b.hpp>
 #include <hetero/schedule/validate.hpp>
+#include <hetero/sync/insert_reduce.hpp>
 
 #include "support/catch.hpp"
 
@@ -27,8 +28,7 @@ plan pipeline_plan(std::uint32_t stages, std::uint32_t micro_batches, std::size_
   return p;
 }
 
-template <scheduler S>
-std::vector<program> programs_of(const S& policy, const plan& p) {
+template <scheduler S> std::vector<program> programs_of(const S& policy, const plan& p) {
   std::vector<program> all;
   for (std::uint32_t i = 0; i < p.world_size(); ++i) all.push_back(policy.actions(p, rank_id{i}));
   return all;
@@ -44,12 +44,23 @@ std::string short_form(const program& actions) {
   for (const auto& a : actions) {
     const std::string m = std::to_string(index_of(a.micro_batch));
     switch (a.kind) {
-      case action_kind::forward: text += " F" + m; break;
-      case action_kind::backward_input: text += " B" + m; break;
-      case action_kind::send: text += std::string{a.gradient ? " sg" : " sa"} + m; break;
-      case action_kind::recv: text += std::string{a.gradient ? " rg" : " ra"} + m; break;
-      case action_kind::step: text += " step"; break;
-      default: text += " ?";
+      case action_kind::forward:
+        text += " F" + m;
+        break;
+      case action_kind::backward_input:
+        text += " B" + m;
+        break;
+      case action_kind::send:
+        text += std::string{a.gradient ? " sg" : " sa"} + m;
+        break;
+      case action_kind::recv:
+        text += std::string{a.gradient ? " rg" : " ra"} + m;
+        break;
+      case action_kind::step:
+        text += " step";
+        break;
+      default:
+        text += " ?";
     }
   }
   return text.empty() ? text : text.substr(1);
@@ -113,7 +124,8 @@ TEST_CASE("replicas on the same ranks, idle ranks and servers have their program
 
   plan idle = pipeline_plan(1, 2);
   idle.roles = {rank_role::worker, rank_role::idle, rank_role::idle, rank_role::server};
-  idle.replicas.push_back({.share = 0, .micro_batches = 2, .stages = {{.first_layer = 0, .end_layer = 2, .rank = rank_id{1}}}});
+  idle.replicas.push_back(
+      {.share = 0, .micro_batches = 2, .stages = {{.first_layer = 0, .end_layer = 2, .rank = rank_id{1}}}});
   const auto programs = programs_of(one_f_one_b_scheduler{}, idle);
   REQUIRE_NOTHROW(validate(idle, programs));
   CHECK(short_form(programs[0]) == "F0 B0 F1 B1 step");
@@ -149,7 +161,8 @@ TEST_CASE("validation finds planted bugs and names the actions") {
 
   finds([](auto& q) { q.pop_back(); }, "1 programs for 2 ranks");
   finds([&](auto& q) { erase(q[0], 7); }, "comes before the backward of rank 0 action 2");
-  finds([&](auto& q) { erase(q[0], 8), erase(q[0], 7); }, "rank 0 action 2 (forward r0 s0 m1 layers [0, 2)) has no backward after it");
+  finds([&](auto& q) { erase(q[0], 8), erase(q[0], 7); },
+        "rank 0 action 2 (forward r0 s0 m1 layers [0, 2)) has no backward after it");
   finds([&](auto& q) { q[0].erase(q[0].begin() + 6, q[0].begin() + 8), erase(q[0], 2), erase(q[0], 2); },
         "rank 0 never computes micro-batch 1");
   finds([](auto& q) { std::swap(q[1][1], q[1][2]); }, "has no forward of its micro-batch before it");
@@ -175,7 +188,8 @@ TEST_CASE("validation finds planted bugs and names the actions") {
         std::rotate(q[0].begin() + 2, q[0].begin() + 4, q[0].begin() + 6);  // F0 sa0 rg0 B0 F1 sa1
         std::rotate(q[1].begin() + 2, q[1].begin() + 4, q[1].begin() + 6);  // ra0 F0 ra1 F1 B0 sg0
       },
-      "rank 0 action 2 (recv r0 s0 m0 gradient peer 1) waits for its peer, which itself waits at rank 1 action 2 (recv r0 "
+      "rank 0 action 2 (recv r0 s0 m0 gradient peer 1) waits for its peer, which itself waits at rank 1 action 2 (recv "
+      "r0 "
       "s1 m1 activation peer 0)");
 }
 
@@ -200,7 +214,8 @@ TEST_CASE("validation follows a backward that was cut in pieces, from the top do
     plant(programs[0]);
     CHECK_THROWS_WITH(validate(p, programs), ContainsSubstring(text));
   };
-  finds([](program& q) { q[5].end_layer = 2; }, "computes other layers than the [0, 3) that are due after rank 0 action 3");
+  finds([](program& q) { q[5].end_layer = 2; },
+        "computes other layers than the [0, 3) that are due after rank 0 action 3");
   finds([](program& q) { q[5].first_layer = 1; }, "comes before the backward of");
   finds([](program& q) { q[5].first_layer = 1, q.pop_back(); }, "is not continued to the start of its stage");
   finds([](program& q) { q[3].first_layer = 0; }, "repeats rank 0 action 3");
@@ -225,4 +240,22 @@ TEST_CASE("validation finds buckets reduced in different orders") {
   CHECK_THROWS_WITH(validate(p, swapped), ContainsSubstring("reduce") && ContainsSubstring("reduces another bucket"));
   programs[1].erase(programs[1].begin() + 3);
   CHECK_THROWS_WITH(validate(p, programs), ContainsSubstring("rank 1 reduces 1 buckets of stage 0, rank 0 reduces 2"));
+}
+
+TEST_CASE("the pass that inserts gradient buckets keeps programs valid") {
+  plan p = pipeline_plan(1, 2);
+  p.num_layers = 5;
+  p.roles = {rank_role::worker, rank_role::idle};
+  p.replicas.push_back({.share = 0, .micro_batches = 2, .stages = {{.first_layer = 0, .rank = rank_id{1}}}});
+  for (auto& r : p.replicas) r.stages[0].end_layer = 5;
+  std::vector<bucket> buckets(3);
+  buckets[0].ready_layer = 4;
+  buckets[1].ready_layer = 2;
+  buckets[2].ready_layer = 0;
+  auto programs = programs_of(one_f_one_b_scheduler{}, p);
+  for (auto& actions : programs) actions = insert_reduce(actions, buckets);
+  CHECK(count_of(programs[0], action_kind::reduce) == 3);
+  CHECK(count_of(programs[0], action_kind::backward_input) == 4);  // the second one in three pieces
+  CHECK(count_of(programs[1], action_kind::reduce) == 3);
+  CHECK_NOTHROW(validate(p, programs));
 }

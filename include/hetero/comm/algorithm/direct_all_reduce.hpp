@@ -13,9 +13,9 @@
 
 namespace hetero::detail {
 
-/// In-place all_reduce for types of one or two bytes: every rank sends each segment to its owner, which adds all of them
-/// in 32 bits and rounds once; a ring gathers the results. As many bytes and rounds as ring_all_reduce, which would round
-/// (or overflow) at every hop.
+/// In-place all_reduce for types of one or two bytes: every rank sends each segment to its owner, which adds all of
+/// them in 32 bits and rounds once; a ring gathers the results. As many bytes and rounds as ring_all_reduce, which
+/// would round (or overflow) at every hop.
 /// @throws error invalid_argument when an integer sum does not fit the type; see operation::finish
 template <exchange Exchange, class T>
 void direct_all_reduce(Exchange& ex, std::span<T> values, reduce_op op) {

@@ -37,8 +37,8 @@ decltype(auto) visit_dtype(dtype type, F&& f) {
 
 /// The type in which elements of T are added.
 template <class T>
-using accumulator_of = std::conditional_t<
-    sizeof(T) >= 4, T, std::conditional_t<std::is_integral_v<T>, std::int32_t, float>>;
+using accumulator_of =
+    std::conditional_t<sizeof(T) >= 4, T, std::conditional_t<std::is_integral_v<T>, std::int32_t, float>>;
 
 template <reduce_op Op, class T>
 [[nodiscard]] inline T reduce_pair(T a, T b) noexcept {

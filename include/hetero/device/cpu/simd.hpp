@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 /// @file
 /// 64 bytes of lanes as one value, in terms of the compiler's vector extension: one source for every instruction set.
@@ -65,27 +66,29 @@ struct simd {
   simd() = default;
   /// The value in every lane.
   simd(T value) noexcept {  // implicit, so that formulas read alike for T and simd<T>
-    each([&](std::size_t p) { part[p] = native{} + value; });
+    each([&](std::size_t p) { part[p] = value - native{}; });
   }
 
   [[nodiscard]] static simd load(const T* from) noexcept {
     simd result;
-    std::memcpy(&result, from, sizeof result);
+    each([&](std::size_t p) { std::memcpy(&result.part[p], from + p * lanes_per_part, sizeof(native)); });
     return result;
   }
-  void store(T* to) const noexcept { std::memcpy(to, this, sizeof *this); }
+  void store(T* to) const noexcept {
+    each([&](std::size_t p) { std::memcpy(to + p * lanes_per_part, &part[p], sizeof(native)); });
+  }
 
   /// The first `count` lanes from memory, the rest zero; nothing beyond is read.
   [[nodiscard]] static simd load_partial(const T* from, std::size_t count) noexcept {
     alignas(64) T lane[lanes] = {};
-    std::memcpy(lane, from, std::min(count, lanes) * sizeof(T));
+    if (count > 0) std::memcpy(lane, from, std::min(count, lanes) * sizeof(T));
     return load(lane);
   }
   /// Writes the first `count` lanes only.
   void store_partial(T* to, std::size_t count) const noexcept {
     alignas(64) T lane[lanes];
     store(lane);
-    std::memcpy(to, lane, std::min(count, lanes) * sizeof(T));
+    if (count > 0) std::memcpy(to, lane, std::min(count, lanes) * sizeof(T));
   }
 
   [[nodiscard]] T operator[](std::size_t lane) const noexcept {
@@ -175,12 +178,14 @@ struct simd {
     native v = part[0];
     if constexpr (parts == 2) v = f(part[0], part[1]);
     if constexpr (parts == 4) v = f(f(part[0], part[2]), f(part[1], part[3]));
-    T lane[lanes_per_part];
-    std::memcpy(lane, &v, sizeof v);
-    for (std::size_t half = lanes_per_part / 2; half > 0; half /= 2) {
-      for (std::size_t i = 0; i < half; ++i) lane[i] = f(lane[i], lane[i + half]);
-    }
-    return lane[0];
+    [&]<int... I>(std::integer_sequence<int, I...>) {
+      constexpr int n = static_cast<int>(lanes_per_part);
+      if constexpr (n >= 16) v = f(v, __builtin_shufflevector(v, v, (I + 8) % n...));
+      if constexpr (n >= 8) v = f(v, __builtin_shufflevector(v, v, (I + 4) % n...));
+      if constexpr (n >= 4) v = f(v, __builtin_shufflevector(v, v, (I + 2) % n...));
+      v = f(v, __builtin_shufflevector(v, v, (I + 1) % n...));
+    }(std::make_integer_sequence<int, static_cast<int>(lanes_per_part)>{});
+    return v[0];
   }
 };
 

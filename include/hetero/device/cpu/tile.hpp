@@ -114,15 +114,15 @@ inline void transpose_block(row_tile<const T> from, row_tile<T> to) noexcept {
   native row[lanes];
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < lanes; ++i) std::memcpy(&row[i], from.data + i * from.stride, sizeof(native));
-  [&]<int... I>(std::integer_sequence<int, I...>) {
+  [&]<int... Lane>(std::integer_sequence<int, Lane...>) {
     constexpr int n = static_cast<int>(lanes);
 #pragma GCC unroll 4
     for (std::size_t round = 1; round < lanes; round *= 2) {
       native next[lanes];
 #pragma GCC unroll 8
       for (std::size_t i = 0; i < lanes / 2; ++i) {
-        next[2 * i] = __builtin_shufflevector(row[i], row[i + lanes / 2], (I % 2 * n + I / 2)...);
-        next[2 * i + 1] = __builtin_shufflevector(row[i], row[i + lanes / 2], (I % 2 * n + (n + I) / 2)...);
+        next[2 * i] = __builtin_shufflevector(row[i], row[i + lanes / 2], (Lane % 2 * n + Lane / 2)...);
+        next[2 * i + 1] = __builtin_shufflevector(row[i], row[i + lanes / 2], (Lane % 2 * n + (n + Lane) / 2)...);
       }
 #pragma GCC unroll 16
       for (std::size_t i = 0; i < lanes; ++i) row[i] = next[i];

@@ -21,7 +21,8 @@ struct causal_attention {
   [[nodiscard]] std::size_t parameter_count() const noexcept { return 0; }
   [[nodiscard]] std::vector<parameter_spec> parameters() const { return {}; }
 
-  /// @throws error invalid_shape when the input is not [samples, context, 3 * width] or the heads do not divide the width
+  /// @throws error invalid_shape when the input is not [samples, context, 3 * width] or the heads do not divide the
+  /// width
   [[nodiscard]] shape output_shape(const shape& input) const {
     require(heads > 0 && width % heads == 0, errc::invalid_shape, [&] {
       return "attention needs a width that its heads divide, got width " + std::to_string(width) + " and " +
@@ -47,10 +48,8 @@ struct causal_attention {
 
   void forward(execution& context, layer_parameters, tensor_view input, tensor_view output,
                const saved_state& saved) const {
-    context.launch(op::attention_forward{.out = output,
-                                         .log_sum_exp = saved.kept[0],
-                                         .qkv = input,
-                                         .heads = static_cast<std::uint32_t>(heads)});
+    context.launch(op::attention_forward{
+        .out = output, .log_sum_exp = saved.kept[0], .qkv = input, .heads = static_cast<std::uint32_t>(heads)});
   }
 
   void backward_input(execution& context, layer_parameters, tensor_view grad_output, tensor_view grad_input,

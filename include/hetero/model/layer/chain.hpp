@@ -20,26 +20,24 @@ namespace hetero {
 /// with a split backward pass they are kept tensors too, so that `backward_weight` may run any time later. Parts that
 /// communicate, and parts with `splits_backward == false`, need nothing special. When two parts share a parameter (one
 /// name), both list it, and each writes its own slot.
-template <class... Layers>
-class chain {
+template <class... Layers> class chain {
   static constexpr std::size_t parts = sizeof...(Layers);
   static_assert(parts > 0, "a chain needs at least one layer");
-  template <std::size_t I>
-  using part = std::tuple_element_t<I, std::tuple<Layers...>>;
+  template <std::size_t Index> using part = std::tuple_element_t<Index, std::tuple<Layers...>>;
 
  public:
   explicit chain(Layers... layers) : layers_{std::move(layers)...} {
-    for_each([&](auto i, const auto& l) { first_parameter_[i + 1] = first_parameter_[i] + hetero::parameter_count(l); });
+    for_each(
+        [&](auto i, const auto& l) { first_parameter_[i + 1] = first_parameter_[i] + hetero::parameter_count(l); });
   }
 
   static constexpr bool splits_backward = (Layers::splits_backward || ...);
   static constexpr bool reads_input = hetero::reads_input<part<0>>;
   static constexpr bool reads_output = hetero::reads_output<part<parts - 1>>;
 
-  /// Part `I`, as its own type.
-  template <std::size_t I>
-  [[nodiscard]] const part<I>& get() const noexcept {
-    return std::get<I>(layers_);
+  /// Part `Index`, as its own type.
+  template <std::size_t Index> [[nodiscard]] const part<Index>& get() const noexcept {
+    return std::get<Index>(layers_);
   }
 
   [[nodiscard]] std::size_t parameter_count() const noexcept { return first_parameter_[parts]; }
@@ -86,8 +84,7 @@ class chain {
   }
 
   /// @throws error invalid_argument when `saved.kept` is not what `saved()` asked for
-  template <class Context>
-    requires(layer<Layers, Context> && ...)
+  template <context_for<Layers...> Context>
   void forward(Context& context, layer_parameters params, tensor_view input, tensor_view output,
                const saved_state& saved) const {
     const layout where = find(context, input.extents(), output.type(), saved);
@@ -107,8 +104,7 @@ class chain {
     });
   }
 
-  template <class Context>
-    requires(layer<Layers, Context> && ...)
+  template <context_for<Layers...> Context>
   void backward_input(Context& context, layer_parameters params, tensor_view grad_output, tensor_view grad_input,
                       const saved_state& saved, layer_gradients grads) const {
     const layout where = find(context, saved.input.extents(), grad_output.type(), saved);
@@ -125,13 +121,13 @@ class chain {
                                     : context.scratch.take(grad_output.type(), where.input[i]);
       }
       wanted.set(i > 0);
-      l.backward_input(context, parameters_of(i, params), grad, to, state_of<i>(where, saved, grad_output.type()), gradients_of(i, grads));
+      l.backward_input(context, parameters_of(i, params), grad, to, state_of<i>(where, saved, grad_output.type()),
+                       gradients_of(i, grads));
       grad = to;
     });
   }
 
-  template <class Context>
-    requires(layer<Layers, Context> && ...)
+  template <context_for<Layers...> Context>
   void backward_weight(Context& context, layer_parameters params, tensor_view grad_output, const saved_state& saved,
                        layer_gradients grads) const {
     if constexpr (splits_backward) {
@@ -140,15 +136,15 @@ class chain {
         if constexpr (part<i>::splits_backward) {
           tensor_view grad = grad_output;
           if constexpr (i + 1 < parts) grad = saved.kept[where.gradient[i]];
-          l.backward_weight(context, parameters_of(i, params), grad, state_of<i>(where, saved, grad_output.type()), gradients_of(i, grads));
+          l.backward_weight(context, parameters_of(i, params), grad, state_of<i>(where, saved, grad_output.type()),
+                            gradients_of(i, grads));
         }
       });
     }
   }
 
   /// Both halves, from the last part to the first, with two gradients between parts alive at a time.
-  template <class Context>
-    requires(layer<Layers, Context> && ...)
+  template <context_for<Layers...> Context>
   void backward(Context& context, layer_parameters params, tensor_view grad_output, tensor_view grad_input,
                 const saved_state& saved, layer_gradients grads) const {
     const layout where = find(context, saved.input.extents(), grad_output.type(), saved);
@@ -157,7 +153,8 @@ class chain {
     std::size_t largest = 0;
     for (std::size_t i = 1; i < parts; ++i) largest = std::max(largest, where.input[i].count());
     std::array<tensor_view, 2> between{};
-    for (std::size_t i = 0; i + 1 < parts && i < 2; ++i) between[i] = context.scratch.take(grad_output.type(), {largest});
+    for (std::size_t i = 0; i + 1 < parts && i < 2; ++i)
+      between[i] = context.scratch.take(grad_output.type(), {largest});
     tensor_view grad = grad_output;
     for_each_reversed([&](auto i, const auto& l) {
       tensor_view to = grad_input;
@@ -193,30 +190,28 @@ class chain {
     bool before_;
   };
 
-  template <std::size_t I>
-  static constexpr bool keeps_output() {
-    if constexpr (I + 1 < parts) {
-      return hetero::reads_output<part<I>> || hetero::reads_input<part<I + 1>>;
+  template <std::size_t Index> static constexpr bool keeps_output() {
+    if constexpr (Index + 1 < parts) {
+      return hetero::reads_output<part<Index>> || hetero::reads_input<part<Index + 1>>;
     } else {
       return false;
     }
   }
 
-  template <class F>
-  void for_each(F&& f) const {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (f(std::integral_constant<std::size_t, I>{}, std::get<I>(layers_)), ...);
-    }(std::index_sequence_for<Layers...>{});
+  template <class F> void for_each(F&& f) const {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      (f(std::integral_constant<std::size_t, Index>{}, std::get<Index>(layers_)), ...);
+    }
+    (std::index_sequence_for<Layers...>{});
   }
-  template <class F>
-  void for_each_reversed(F&& f) const {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (f(std::integral_constant<std::size_t, parts - 1 - I>{}, std::get<parts - 1 - I>(layers_)), ...);
-    }(std::index_sequence_for<Layers...>{});
+  template <class F> void for_each_reversed(F&& f) const {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      (f(std::integral_constant<std::size_t, parts - 1 - Index>{}, std::get<parts - 1 - Index>(layers_)), ...);
+    }
+    (std::index_sequence_for<Layers...>{});
   }
 
-  template <class Keep>
-  [[nodiscard]] layout lay_out(const saved_request& request, Keep&& keep) const {
+  template <class Keep> [[nodiscard]] layout lay_out(const saved_request& request, Keep&& keep) const {
     layout where;
     where.input[0] = request.input;
     for_each([&](auto i, const auto& l) {
@@ -244,8 +239,8 @@ class chain {
   [[nodiscard]] layout find(const execution& context, const shape& input, dtype type, const saved_state& saved) const {
     const layout where = lay_out({input, type, context.split_backward}, [](const tensor_spec&) {});
     require(where.count == saved.kept.size(), errc::invalid_argument, [&] {
-      return "a chain of " + std::to_string(parts) + " layers keeps " + std::to_string(where.count) + " tensors with a " +
-             (context.split_backward ? "split" : "fused") + " backward pass, it was given " +
+      return "a chain of " + std::to_string(parts) + " layers keeps " + std::to_string(where.count) +
+             " tensors with a " + (context.split_backward ? "split" : "fused") + " backward pass, it was given " +
              std::to_string(saved.kept.size()) + "; ask saved() with the same split_backward as in execution";
     });
     return where;
@@ -256,16 +251,16 @@ class chain {
     return saved.kept.subspan(where.kept[i], where.output[i] - where.kept[i]);
   }
   // What was not kept because nobody reads it still has its shape.
-  template <std::size_t I>
+  template <std::size_t Index>
   [[nodiscard]] static saved_state state_of(const layout& where, const saved_state& saved, dtype type) {
-    saved_state state{saved.input, saved.output, kept_of(I, where, saved)};
-    if constexpr (I > 0) {
-      state.input = tensor_view{nullptr, type, where.input[I]};
-      if constexpr (keeps_output<I - 1>()) state.input = saved.kept[where.output[I - 1]];
+    saved_state state{saved.input, saved.output, kept_of(Index, where, saved)};
+    if constexpr (Index > 0) {
+      state.input = tensor_view{nullptr, type, where.input[Index]};
+      if constexpr (keeps_output<Index - 1>()) state.input = saved.kept[where.output[Index - 1]];
     }
-    if constexpr (I + 1 < parts) {
-      state.output = tensor_view{nullptr, type, where.input[I + 1]};
-      if constexpr (keeps_output<I>()) state.output = saved.kept[where.output[I]];
+    if constexpr (Index + 1 < parts) {
+      state.output = tensor_view{nullptr, type, where.input[Index + 1]};
+      if constexpr (keeps_output<Index>()) state.output = saved.kept[where.output[Index]];
     }
     return state;
   }

@@ -19,7 +19,7 @@ struct embedding {
   std::size_t width = 0;
   std::size_t positions = 0;  ///< longest context, or 0 for no position table
   initializer init = initializer::normal(0.02);
-  dropout drop{};             ///< applied to the sum
+  dropout drop{};  ///< applied to the sum
 
   static constexpr bool splits_backward = true;
   static constexpr bool reads_output = false;
@@ -49,11 +49,11 @@ struct embedding {
 
   void forward(execution& context, layer_parameters params, tensor_view input, tensor_view output,
                const saved_state&) const {
-    context.launch(op::embedding_forward{
-        .out = detail::as_rows(output),
-        .ids = detail::as_vector(input),
-        .table = params[0],
-        .positions = positions > 0 ? params[1].slice(0, 0, input.extent(1)) : tensor_view{}});
+    context.launch(
+        op::embedding_forward{.out = detail::as_rows(output),
+                              .ids = detail::as_vector(input),
+                              .table = params[0],
+                              .positions = positions > 0 ? params[1].slice(0, 0, input.extent(1)) : tensor_view{}});
     if (drop.active(context)) drop.apply(context, output, output);
   }
 
@@ -84,7 +84,8 @@ struct embedding {
     if (!grads[0].view) {  // a frozen table: the positions alone are a sum over samples
       if (!accumulate_positions) context.launch(op::fill{.out = grad_positions});
       for (std::size_t s = 0; s < grad.extent(0); ++s) {
-        context.launch(op::accumulate{.into = grad_positions, .from = grad.slice(0, s, s + 1).reshape(grad_positions.extents())});
+        context.launch(
+            op::accumulate{.into = grad_positions, .from = grad.slice(0, s, s + 1).reshape(grad_positions.extents())});
       }
       return;
     }

@@ -83,8 +83,8 @@ struct layer_norm {
       if (together) return;
     }
     if (wants_bias) {
-      context.launch(op::column_sum{
-          .out = grads[1].view, .in = detail::as_rows(grad_output), .accumulate = grads[1].accumulate});
+      context.launch(
+          op::column_sum{.out = grads[1].view, .in = detail::as_rows(grad_output), .accumulate = grads[1].accumulate});
     }
   }
 };

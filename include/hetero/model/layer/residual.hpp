@@ -12,8 +12,7 @@
 namespace hetero {
 
 /// output = input + dropout(inner(input)); `inner` keeps the shape of its input.
-template <class Inner>
-struct residual {
+template <class Inner> struct residual {
   Inner inner;
   dropout drop{};  ///< on the branch; costs nothing while its probability is 0
 
@@ -48,8 +47,7 @@ struct residual {
     return communication_of(inner, input);
   }
 
-  template <class Context>
-    requires layer<Inner, Context>
+  template <context_for<Inner> Context>
   void forward(Context& context, layer_parameters params, tensor_view input, tensor_view output,
                const saved_state& saved) const {
     tensor_view branch = output;
@@ -62,17 +60,16 @@ struct residual {
     context.launch(op::add{.out = output, .a = branch, .b = input});
   }
 
-  template <class Context>
-    requires layer<Inner, Context>
+  template <context_for<Inner> Context>
   void backward_input(Context& context, layer_parameters params, tensor_view grad_output, tensor_view grad_input,
                       const saved_state& saved, layer_gradients grads) const {
     const scratch_pool::frame frame{context.scratch};
-    inner.backward_input(context, params, drop.before(context, grad_output), grad_input, within(saved, grad_output.type()), grads);
+    inner.backward_input(context, params, drop.before(context, grad_output), grad_input,
+                         within(saved, grad_output.type()), grads);
     add_skip(context, grad_output, grad_input);
   }
 
-  template <class Context>
-    requires layer<Inner, Context>
+  template <context_for<Inner> Context>
   void backward_weight(Context& context, layer_parameters params, tensor_view grad_output, const saved_state& saved,
                        layer_gradients grads) const {
     const scratch_pool::frame frame{context.scratch};
@@ -80,12 +77,12 @@ struct residual {
   }
 
   /// Both halves; the mask of the dropout is applied once.
-  template <class Context>
-    requires layer<Inner, Context>
+  template <context_for<Inner> Context>
   void backward(Context& context, layer_parameters params, tensor_view grad_output, tensor_view grad_input,
                 const saved_state& saved, layer_gradients grads) const {
     const scratch_pool::frame frame{context.scratch};
-    hetero::backward(inner, context, params, drop.before(context, grad_output), grad_input, within(saved, grad_output.type()), grads);
+    hetero::backward(inner, context, params, drop.before(context, grad_output), grad_input,
+                     within(saved, grad_output.type()), grads);
     add_skip(context, grad_output, grad_input);
   }
 
@@ -104,9 +101,7 @@ struct residual {
   }
 };
 
-template <class Inner>
-residual(Inner) -> residual<Inner>;
-template <class Inner>
-residual(Inner, dropout) -> residual<Inner>;
+template <class Inner> residual(Inner) -> residual<Inner>;
+template <class Inner> residual(Inner, dropout) -> residual<Inner>;
 
 }  // namespace hetero

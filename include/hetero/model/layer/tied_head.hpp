@@ -43,15 +43,14 @@ struct tied_head {
 
   void forward(execution& context, layer_parameters params, tensor_view input, tensor_view output,
                const saved_state&) const {
-    context.launch(op::matmul{
-        .out = detail::as_rows(output), .a = detail::as_rows(input), .b = params[0], .transpose_b = true});
+    context.launch(
+        op::matmul{.out = detail::as_rows(output), .a = detail::as_rows(input), .b = params[0], .transpose_b = true});
   }
 
   void backward_input(execution& context, layer_parameters params, tensor_view grad_output, tensor_view grad_input,
                       const saved_state&, layer_gradients) const {
     if (!grad_input) return;
-    context.launch(
-        op::matmul{.out = detail::as_rows(grad_input), .a = detail::as_rows(grad_output), .b = params[0]});
+    context.launch(op::matmul{.out = detail::as_rows(grad_input), .a = detail::as_rows(grad_output), .b = params[0]});
   }
 
   void backward_weight(execution& context, layer_parameters, tensor_view grad_output, const saved_state& saved,

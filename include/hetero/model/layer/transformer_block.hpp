@@ -23,11 +23,11 @@ struct transformer_block_options {
   std::string name;
   std::size_t heads = 1;
   std::size_t width = 0;
-  std::size_t hidden = 0;                                    ///< width inside the feed-forward half
-  double dropout = 0;                                        ///< on the two residual branches
+  std::size_t hidden = 0;  ///< width inside the feed-forward half
+  double dropout = 0;      ///< on the two residual branches
   bool bias = true;
   initializer init = initializer::normal(0.02);
-  initializer projection_init = initializer::normal(0.02);   ///< of the two layers that write to the residual stream
+  initializer projection_init = initializer::normal(0.02);  ///< of the two layers that write to the residual stream
 };
 
 [[nodiscard]] inline transformer_block make_transformer_block(const transformer_block_options& o) {

@@ -8,9 +8,9 @@
 
 namespace hetero {
 
-/// -log softmax(prediction)[target], summed over all rows whose target is not ignored; the weight is the weighted number
-/// of those rows. Works on [samples, classes] with targets [samples], and on [samples, context, vocabulary] with targets
-/// [samples, context].
+/// -log softmax(prediction)[target], summed over all rows whose target is not ignored; the weight is the weighted
+/// number of those rows. Works on [samples, classes] with targets [samples], and on [samples, context, vocabulary] with
+/// targets [samples, context].
 struct softmax_cross_entropy {
   std::int32_t ignored_target = -1;  ///< rows with this target count neither in the sum nor in the weight
 
@@ -25,13 +25,12 @@ struct softmax_cross_entropy {
               return "cross-entropy over " + to_string(prediction.extents()) + " needs one target per row, got " +
                      to_string(targets.extents());
             });
-    context.launch(op::cross_entropy{
-        .result = result,
-        .grad_logits = grad_prediction ? detail::as_rows(grad_prediction) : tensor_view{},
-        .logits = detail::as_rows(prediction),
-        .targets = detail::as_vector(targets),
-        .weights = weights,
-        .ignored_target = ignored_target});
+    context.launch(op::cross_entropy{.result = result,
+                                     .grad_logits = grad_prediction ? detail::as_rows(grad_prediction) : tensor_view{},
+                                     .logits = detail::as_rows(prediction),
+                                     .targets = detail::as_vector(targets),
+                                     .weights = weights,
+                                     .ignored_target = ignored_target});
   }
 
   friend constexpr bool operator==(const softmax_cross_entropy&, const softmax_cross_entropy&) = default;
