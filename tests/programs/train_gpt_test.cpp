@@ -28,8 +28,12 @@ arguments tiny(const temp_dir& folder, arguments more) {
     std::ofstream file{text};
     for (int i = 0; i < 400; ++i) file << "line " << i % 37 << " of a text that repeats itself, not quite.\n";
   }
-  arguments all{train_gpt(), "--text", text.string(), "--layers", "2", "--heads", "2", "--width", "32", "--context", "16",
-                "--batch", "12", "--steps", "40", "--eval-every", "10", "--warm-up", "5", "--sample", "20"};
+  const arguments usual{"--text", text.string(), "--layers", "2", "--heads", "2", "--width", "32", "--context", "16",
+                        "--batch", "12", "--steps", "40", "--eval-every", "10", "--warm-up", "5", "--sample", "20"};
+  arguments all{train_gpt()};
+  for (std::size_t i = 0; i < usual.size(); i += 2) {
+    if (std::find(more.begin(), more.end(), usual[i]) == more.end()) all.insert(all.end(), {usual[i], usual[i + 1]});
+  }
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -180,26 +184,26 @@ TEST_CASE("more ranks than samples are idle and said so", "[programs]") {
 TEST_CASE("a killed run resumes to the same bits", "[programs]") {
   const temp_dir folder{"kill"};
   SECTION("with declared shares") {
-    const arguments options{"--pool", "cpu:1,cpu:1@0.5", "--rebalance", "off"};
+    const arguments options{"--pool", "cpu:1,cpu:1@0.5", "--rebalance", "off", "--steps", "400", "--eval-every", "50"};
     auto whole = tiny(folder, options);
     whole.insert(whole.end(), {"--save", "whole"});
     REQUIRE(run(whole, folder).code == 0);
     auto killed = tiny(folder, options);
     killed.insert(killed.end(), {"--save", "killed"});
-    kill_and_resume(folder, killed, "metrics", 10);
+    kill_and_resume(folder, killed, "metrics", 100);
     CHECK(same_tensors(folder / "whole", folder / "killed"));
-    auto other = tiny(folder, {"--pool", "cpu:1,cpu:1@0.5", "--rebalance", "off", "--seed", "2", "--save", "other"});
+    auto other = tiny(folder, {"--pool", "cpu:1,cpu:1@0.5", "--rebalance", "off", "--steps", "400", "--eval-every", "50", "--seed", "2", "--save", "other"});
     REQUIRE(run(other, folder).code == 0);
     CHECK_FALSE(same_tensors(folder / "whole", folder / "other"));
   }
   SECTION("with measured shares, by replaying them") {
-    const arguments options{"--pool", "cpu:1,cpu:1@0.5", "--rebalance", "on"};
+    const arguments options{"--pool", "cpu:1,cpu:1@0.5", "--rebalance", "on", "--steps", "400", "--eval-every", "50"};
     auto whole = tiny(folder, options);
     whole.insert(whole.end(), {"--save", "whole"});
     REQUIRE(run(whole, folder).code == 0);
     auto killed = tiny(folder, options);
     killed.insert(killed.end(), {"--save", "killed", "--replay", "whole"});
-    kill_and_resume(folder, killed, "metrics", 10);
+    kill_and_resume(folder, killed, "metrics", 100);
     CHECK(same_tensors(folder / "whole", folder / "killed"));
   }
 }

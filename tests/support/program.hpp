@@ -78,8 +78,9 @@ class program {
   bool wait_until(Condition&& condition, std::chrono::seconds deadline = std::chrono::seconds{90}) {
     const auto end = std::chrono::steady_clock::now() + deadline;
     while (!condition()) {
-      int status = 0;
-      if (std::chrono::steady_clock::now() > end || ::waitpid(pid_, &status, WNOHANG | WNOWAIT) != 0) return condition();
+      siginfo_t info{};
+      ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+      if (std::chrono::steady_clock::now() > end || info.si_pid != 0) return condition();
       std::this_thread::sleep_for(std::chrono::milliseconds{2});
     }
     return true;

@@ -173,10 +173,10 @@ class trainer {
   [[nodiscard]] double gradient_norm() {
     // In reproducible mode every rank holds the same bits and adds them in the same order.
     if (!synchronizer_type::exact || options_.mode == numerics::reproducible) {
-      return std::sqrt(sum_of_squares(stream_, store_.grads()));
+      return std::sqrt(sum_of_squares(stream_, store_.grads(), norm_));
     }
     const element_range mine = policies_.shard.owned(store_.layout(), *plan_, channel_->rank());
-    const double part = sum_of_squares(stream_, store_.grads().slice(0, mine.begin, mine.end));
+    const double part = sum_of_squares(stream_, store_.grads().slice(0, mine.begin, mine.end), norm_);
     return std::sqrt(channel_->all_reduce(part, reduce_op::sum));
   }
 
@@ -486,6 +486,7 @@ class trainer {
   groups_type groups_;
   model_profile profile_;
   parameter_store store_;
+  buffer norm_;
   executor_type executor_;
   std::unique_ptr<executor_type> frozen_;
   std::optional<session_type> session_;

@@ -13,9 +13,9 @@
 
 namespace hetero {
 
-/// The sum of squares of a flat tensor. Local; blocks.
-[[nodiscard]] inline double sum_of_squares(stream& on, const tensor_view& values) {
-  buffer result{on.device(), on.id(), dtype::f64, {1}};
+/// The sum of squares of a flat tensor. Local; blocks. `result` is kept between calls, so that a step allocates nothing.
+[[nodiscard]] inline double sum_of_squares(stream& on, const tensor_view& values, buffer& result) {
+  if (!result.view()) result = buffer{on.device(), on.id(), dtype::f64, {1}};
   on.launch(op::fill{result.view(), 0});
   on.launch(op::sum_squares{result.view(), values});
   std::array<double, 1> sum{};
