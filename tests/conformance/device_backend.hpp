@@ -23,8 +23,7 @@
 namespace hetero::test {
 
 /// The code of the error that `f` throws; fails the test when it throws none.
-template <class F>
-[[nodiscard]] errc code_of(F f, std::string* text = nullptr) {
+template <class F> [[nodiscard]] errc code_of(F f, std::string* text = nullptr) {
   try {
     f();
   } catch (const error& e) {
@@ -36,8 +35,7 @@ template <class F>
 }
 
 /// One device, one stream, and tensors that the device owns until the fixture ends.
-template <device_backend D>
-class device_fixture {
+template <device_backend D> class device_fixture {
  public:
   explicit device_fixture(D device) : device_{std::move(device)}, stream_{device_.create_stream()} {}
   device_fixture(const device_fixture&) = delete;
@@ -57,21 +55,18 @@ class device_fixture {
     owned_.push_back(view);
     return view;
   }
-  template <class T>
-  [[nodiscard]] tensor_view tensor(const std::vector<T>& values, const shape& extents) {
+  template <class T> [[nodiscard]] tensor_view tensor(const std::vector<T>& values, const shape& extents) {
     const tensor_view view = tensor(dtype_of<T>, extents);
     device_.copy(view, tensor_view{const_cast<T*>(values.data()), dtype_of<T>, extents}, stream_);
     device_.synchronize(stream_);  // the host vector may be a temporary
     return view;
   }
-  template <class T>
-  [[nodiscard]] tensor_view tensor(const std::vector<T>& values) {
+  template <class T> [[nodiscard]] tensor_view tensor(const std::vector<T>& values) {
     return tensor(values, shape{values.size()});
   }
 
   /// Waits for the stream and reads a dense tensor.
-  template <class T>
-  [[nodiscard]] std::vector<T> read(const tensor_view& view) {
+  template <class T> [[nodiscard]] std::vector<T> read(const tensor_view& view) {
     std::vector<T> values(view.count());
     device_.copy(tensor_view{values.data(), dtype_of<T>, view.extents()}, view, stream_);
     device_.synchronize(stream_);
@@ -91,12 +86,10 @@ class device_fixture {
   std::vector<tensor_view> owned_;
 };
 
-template <class D>
-device_fixture(D) -> device_fixture<D>;
+template <class D> device_fixture(D) -> device_fixture<D>;
 
 /// `count` values around 0, equal on every call with the same seed.
-template <class T>
-[[nodiscard]] std::vector<T> random_values(std::size_t count, unsigned seed, double width = 1) {
+template <class T> [[nodiscard]] std::vector<T> random_values(std::size_t count, unsigned seed, double width = 1) {
   std::mt19937 generator{seed};
   std::uniform_real_distribution<double> uniform{-width, width};
   std::vector<T> values(count);
@@ -104,8 +97,7 @@ template <class T>
   return values;
 }
 
-template <class T>
-[[nodiscard]] double largest_difference(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T> [[nodiscard]] double largest_difference(const std::vector<T>& a, const std::vector<T>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -115,8 +107,7 @@ template <class T>
   return largest;
 }
 
-template <class Make>
-void check_device_memory(Make make) {
+template <class Make> void check_device_memory(Make make) {
   SECTION("memory is aligned, and its contents survive a round trip") {
     device_fixture f{make(0)};
     for (const std::size_t count : {std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{100000}}) {
@@ -181,8 +172,7 @@ void check_device_memory(Make make) {
   }
 }
 
-template <class Make>
-void check_device_streams(Make make) {
+template <class Make> void check_device_streams(Make make) {
   SECTION("streams have distinct ids, and one that is not alive is refused") {
     auto device = make(0);
     auto other = make(0);
@@ -240,8 +230,7 @@ void check_device_streams(Make make) {
   }
 }
 
-template <class Make>
-void check_device_ops(Make make) {
+template <class Make> void check_device_ops(Make make) {
   SECTION("a product, its transposes and its accumulation") {
     device_fixture f{make(0)};
     constexpr std::size_t m = 37, n = 29, k = 53;
@@ -251,7 +240,8 @@ void check_device_ops(Make make) {
     for (std::size_t i = 0; i < m; ++i) {
       for (std::size_t j = 0; j < n; ++j) {
         double sum = 0;
-        for (std::size_t l = 0; l < k; ++l) sum += static_cast<double>(a[i * k + l]) * static_cast<double>(b[l * n + j]);
+        for (std::size_t l = 0; l < k; ++l)
+          sum += static_cast<double>(a[i * k + l]) * static_cast<double>(b[l * n + j]);
         expected[i * n + j] = static_cast<float>(sum);
       }
     }
@@ -362,8 +352,7 @@ void check_device_ops(Make make) {
 }
 
 /// Runs the whole suite; call it inside a TEST_CASE.
-template <class Make>
-void check_device_backend(Make make) {
+template <class Make> void check_device_backend(Make make) {
   check_device_memory(make);
   check_device_streams(make);
   check_device_ops(make);

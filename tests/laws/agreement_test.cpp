@@ -17,7 +17,7 @@ using namespace hetero::test;
 namespace {
 
 /// What each rank met, and the seconds until the last of them knew.
-struct verdicts {
+struct answers {
   std::vector<std::optional<error>> met;
   double seconds = 0;
 };
@@ -26,8 +26,8 @@ using runner = void (*)(std::uint32_t, const std::function<void(world&)>&);
 void in_process(std::uint32_t ranks, const std::function<void(world&)>& body) { run_ranks(ranks, body); }
 
 template <class Body>
-verdicts run_and_catch(std::uint32_t ranks, Body&& body, runner start = &in_process) {
-  verdicts all{std::vector<std::optional<error>>(ranks)};
+answers run_and_catch(std::uint32_t ranks, Body&& body, runner start = &in_process) {
+  answers all{std::vector<std::optional<error>>(ranks)};
   const auto began = std::chrono::steady_clock::now();
   start(ranks, [&](world& w) {
     try {
@@ -42,7 +42,7 @@ verdicts run_and_catch(std::uint32_t ranks, Body&& body, runner start = &in_proc
 
 constexpr double patience_s = 10;  // a second is promised; the machine that runs this may be busy
 
-void expect_mismatch(const verdicts& v, const std::string& mine, const std::string& theirs) {
+void expect_mismatch(const answers& v, const std::string& mine, const std::string& theirs) {
   REQUIRE(v.seconds < patience_s);
   for (const auto& met : v.met) {
     REQUIRE(met.has_value());
@@ -91,7 +91,7 @@ void expect_refused(const start_options& odd, const std::string& mine, const std
 }  // namespace
 
 TEST_CASE("control: ranks that were started alike train", "[laws]") {
-  const verdicts v = run_and_catch(3, [](world& w) { start_and_step(w, {}); });
+  const answers v = run_and_catch(3, [](world& w) { start_and_step(w, {}); });
   for (const auto& met : v.met) REQUIRE_FALSE(met.has_value());
 }
 
@@ -179,8 +179,8 @@ TEST_CASE("a rank that stops early is an error for the others, not a hang", "[la
     for (int i = 0; i < (is_odd(w) ? 2 : 5); ++i) (void)t.step(source);
   };
   // In one process the handle of the rank that stopped lives on, so the others see silence; over TCP they see it leave.
-  const verdicts silent = run_and_catch(3, body);
-  const verdicts gone = run_and_catch(3, body, [](std::uint32_t n, const std::function<void(world&)>& b) { run_tcp_ranks(n, b); });
+  const answers silent = run_and_catch(3, body);
+  const answers gone = run_and_catch(3, body, [](std::uint32_t n, const std::function<void(world&)>& b) { run_tcp_ranks(n, b); });
   for (const auto* v : {&silent, &gone}) {
     REQUIRE(v->seconds < patience_s);
     REQUIRE_FALSE(v->met[2].has_value());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that does nothing until it must: every stream is a queue, and a launch, copy or deallocation runs only when a
-// synchronize needs it or an order() leads to it. New memory is full of NaNs. Code that forgets to order two streams, or
-// reads before it synchronizes, computes with NaNs or stale values here, while it is right by luck on a CPU device.
+// A device that does nothing until it must: every stream is a queue, and a launch, copy or deallocation runs only when
+// a synchronize needs it or an order() leads to it. New memory is full of NaNs. Code that forgets to order two streams,
+// or reads before it synchronizes, computes with NaNs or stale values here, while it is right by luck on a CPU device.
 #pragma once
 
 #include <cstddef>

@@ -11,8 +11,8 @@
 #define HETERO_HOST_DEVICE
 #endif
 
-/// Empty for programs that link the target `hetero::compiled`, which holds the costly functions once; `inline` for header-only
-/// use. All units of a program must agree, and the target sees to that.
+/// Empty for programs that link the target `hetero::compiled`, which holds the costly functions once; `inline` for
+/// header-only use. All units of a program must agree, and the target sees to that.
 #if defined(HETERO_COMPILED)
 #define HETERO_INLINE
 #else

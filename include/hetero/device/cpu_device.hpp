@@ -21,13 +21,14 @@ namespace hetero {
 
 struct cpu_device_options {
   std::size_t threads = 1;
-  std::uint16_t ordinal = 0;      ///< index among the CPU devices of this process
-  std::size_t budget_bytes = 0;   ///< 0: the machine's physical memory
+  std::uint16_t ordinal = 0;     ///< index among the CPU devices of this process
+  std::size_t budget_bytes = 0;  ///< 0: the machine's physical memory
   thread_team_options team{};
 };
 
-/// Some threads of this machine as a device. Work is done before a call returns, so streams are ordered by construction;
-/// their ids are checked all the same, so that a program that is right here is right on a device that runs later.
+/// Some threads of this machine as a device. Work is done before a call returns, so streams are ordered by
+/// construction; their ids are checked all the same, so that a program that is right here is right on a device that
+/// runs later.
 ///
 /// Copies share the device. BLAS is kept to one thread in the whole process, and the device's threads share each
 /// product. `counters().busy_s` is CPU time (see detail::cpu::stopwatch): waiting for other jobs does not count.
@@ -54,7 +55,9 @@ class cpu_device {
     void* const memory = detail::cpu::allocate_memory(bytes);
     if (memory == nullptr) {
       self_->count.release(bytes);
-      throw error{errc::out_of_memory, "the system has no " + std::to_string(bytes) + " bytes left", {.rank = {}, .device = id()}};
+      throw error{errc::out_of_memory,
+                  "the system has no " + std::to_string(bytes) + " bytes left",
+                  {.rank = {}, .device = id()}};
     }
     self_->count.count_allocation(bytes);
     return memory;

@@ -38,9 +38,9 @@ struct device_spec {
 
 /// What is decided when a device is made, beyond what the user names.
 struct device_options {
-  std::uint16_t ordinal = 0;                       ///< index among the CPU devices of the process; others use their own
-  std::size_t budget_bytes = 0;                    ///< 0: what the device has
-  std::optional<throttle_control> throttle{};      ///< emulates with this handle's speed instead of the spec's
+  std::uint16_t ordinal = 0;                   ///< index among the CPU devices of the process; others use their own
+  std::size_t budget_bytes = 0;                ///< 0: what the device has
+  std::optional<throttle_control> throttle{};  ///< emulates with this handle's speed instead of the spec's
 };
 
 }  // namespace hetero

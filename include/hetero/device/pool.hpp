@@ -31,11 +31,11 @@ inline constexpr std::uint32_t most_threads = 1024;
 
 [[nodiscard]] inline std::string_view trimmed(std::string_view text) noexcept {
   const auto begin = text.find_first_not_of(" \t");
-  return begin == std::string_view::npos ? std::string_view{} : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+  return begin == std::string_view::npos ? std::string_view{}
+                                         : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-template <class Number>
-[[nodiscard]] inline bool parse_number(std::string_view text, Number& number) noexcept {
+template <class Number> [[nodiscard]] inline bool parse_number(std::string_view text, Number& number) noexcept {
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   return failure == std::errc{} && end == text.data() + text.size();
 }
@@ -49,7 +49,8 @@ template <class Number>
       refuse_device(item, "the speed \"" + std::string{speed} + "\" is not a number; write 0.5 for half the speed");
     }
     if (!(spec.speed > 0 && spec.speed <= 1)) {
-      refuse_device(item, "the speed " + std::string{speed} + " is outside what can be emulated: above 0 and at most 1");
+      refuse_device(item,
+                    "the speed " + std::string{speed} + " is outside what can be emulated: above 0 and at most 1");
     }
     rest = rest.substr(0, at);
   }
@@ -61,7 +62,9 @@ template <class Number>
     spec.kind = device_kind::cuda;
     spec.index_or_threads = 0;
   } else {
-    refuse_device(item, "\"" + std::string{kind} + "\" is no device kind; known are cpu (cpu:2 is two threads) and cuda (cuda:0 is the first GPU)");
+    refuse_device(item,
+                  "\"" + std::string{kind} +
+                      "\" is no device kind; known are cpu (cpu:2 is two threads) and cuda (cuda:0 is the first GPU)");
   }
   if (colon == std::string_view::npos) return spec;
   const std::string_view number = rest.substr(colon + 1);
@@ -118,7 +121,8 @@ template <class Number>
 /// @throws error invalid_argument beyond the pool; as make_device
 [[nodiscard]] inline any_device make_device(const device_pool& pool, std::size_t index, device_options options = {}) {
   require(index < pool.size(), errc::invalid_argument, [&] {
-    return "device " + std::to_string(index) + " of a pool of " + std::to_string(pool.size()) + " (" + to_string(pool) + ')';
+    return "device " + std::to_string(index) + " of a pool of " + std::to_string(pool.size()) + " (" + to_string(pool) +
+           ')';
   });
   options.ordinal = 0;
   for (std::size_t i = 0; i < index; ++i) {

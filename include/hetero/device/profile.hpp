@@ -18,7 +18,7 @@ namespace hetero {
 /// What a device can do, as measured; shares and plans start from it.
 struct device_profile {
   device_id device{};
-  std::string name;              ///< "cpu:0, 2 threads"
+  std::string name;  ///< "cpu:0, 2 threads"
   std::size_t threads = 1;
   double speed = 1;              ///< relative to the fastest device profiled with it
   std::size_t memory_bytes = 0;  ///< its budget
@@ -27,16 +27,15 @@ struct device_profile {
 };
 
 struct device_measurement_options {
-  std::size_t matrix_extent = 256;          ///< of square matrices: past the caches' start-up, far from a second
+  std::size_t matrix_extent = 256;  ///< of square matrices: past the caches' start-up, far from a second
   std::size_t stream_count = std::size_t{4} << 20U;  ///< floats; larger than the caches of a core
-  std::size_t repeats = 5;                  ///< of which the fastest counts
+  std::size_t repeats = 5;                           ///< of which the fastest counts
 };
 
 namespace detail {
 
 /// Seconds the device was busy with `work`, by its own account; by the wall clock when it keeps none.
-template <class Work>
-[[nodiscard]] double fastest_s(stream& s, std::size_t repeats, Work work) {
+template <class Work> [[nodiscard]] double fastest_s(stream& s, std::size_t repeats, Work work) {
   double best_s = std::numeric_limits<double>::infinity();
   work();
   s.synchronize();  // once unmeasured: pages, caches and threads come to life
@@ -46,7 +45,8 @@ template <class Work>
     work();
     s.synchronize();
     const double busy_s = s.device().counters().busy_s - before_s;
-    best_s = std::min(best_s, busy_s > 0 ? busy_s : std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best_s = std::min(
+        best_s, busy_s > 0 ? busy_s : std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return best_s;
 }
@@ -71,9 +71,8 @@ template <class Work>
   const double product_s = detail::fastest_s(s, options.repeats, [&] {
     for (std::size_t i = 0; i < products; ++i) s.launch(op::matmul{.out = c.view(), .a = a.view(), .b = b.view()});
   });
-  const double stream_s = detail::fastest_s(s, options.repeats, [&] {
-    s.launch(op::accumulate{.into = into.view(), .from = from.view(), .factor = 0.5});
-  });
+  const double stream_s = detail::fastest_s(
+      s, options.repeats, [&] { s.launch(op::accumulate{.into = into.view(), .from = from.view(), .factor = 0.5}); });
   const auto extent = static_cast<double>(n);
   return {.device = device.id(),
           .name = to_string(device.id()) + ", " + std::to_string(device.threads()) +

@@ -43,8 +43,9 @@ struct device_factory {
   std::function<std::vector<device_spec>()> available;
 };
 
-/// The device kinds a program can make. The CPU is always there; a leaf's source unit adds its own to the registry of the
-/// process before main(). Adding runs no factory: a vendor's driver is not touched before the first query. Thread-safe.
+/// The device kinds a program can make. The CPU is always there; a leaf's source unit adds its own to the registry of
+/// the process before main(). Adding runs no factory: a vendor's driver is not touched before the first query.
+/// Thread-safe.
 class device_registry {
  public:
   /// One that knows the CPU only. Programs use `instance()`.
@@ -107,10 +108,8 @@ class device_registry {
 namespace detail {
 
 [[nodiscard]] inline any_device make_cpu_device(const device_spec& spec, const device_options& options) {
-  return cpu_device{{.threads = spec.index_or_threads,
-                     .ordinal = options.ordinal,
-                     .budget_bytes = options.budget_bytes,
-                     .team = {}}};
+  return cpu_device{
+      {.threads = spec.index_or_threads, .ordinal = options.ordinal, .budget_bytes = options.budget_bytes, .team = {}}};
 }
 
 [[nodiscard]] inline std::vector<device_spec> available_cpu() {

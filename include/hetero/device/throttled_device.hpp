@@ -42,9 +42,9 @@ namespace detail {
 
 /// What an emulated device still has to wait, and the waiting.
 ///
-/// Sleeps are at least 2 ms, so that the system's wake-up delay stays a small part, and end at an absolute time; sleeping
-/// too long is credited to the next debt, so errors do not add up. The credit is bounded: a machine that was suspended
-/// must not emulate an infinitely fast device afterwards.
+/// Sleeps are at least 2 ms, so that the system's wake-up delay stays a small part, and end at an absolute time;
+/// sleeping too long is credited to the next debt, so errors do not add up. The credit is bounded: a machine that was
+/// suspended must not emulate an infinitely fast device afterwards.
 class throttle_debt {
  public:
   static constexpr double shortest_sleep_s = 0.002;
@@ -61,8 +61,7 @@ class throttle_debt {
     timespec until{};
     until.tv_sec = static_cast<time_t>(until_s);
     until.tv_nsec = static_cast<long>((until_s - static_cast<double>(until.tv_sec)) * 1e9);
-    while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
-    }
+    while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {}
     debt_s_ -= now_s() - start_s;
   }
 
@@ -79,11 +78,11 @@ class throttle_debt {
 
 /// An *emulated* slow device: does the real work on `D`, then sleeps so that in all it took 1 / speed times as long.
 ///
-/// What counts is the inner device's `busy_s` (for a CPU the CPU time of its busiest thread), so a core that another job
-/// holds does not slow it further. The debt is paid in the calling thread as soon as it reaches 2 ms, during `launch`,
-/// `copy` or `synchronize`; a rest below 2 ms is carried over. `counters().busy_s` includes the emulated time at once.
-template <device_backend D>
-class throttled_device {
+/// What counts is the inner device's `busy_s` (for a CPU the CPU time of its busiest thread), so a core that another
+/// job holds does not slow it further. The debt is paid in the calling thread as soon as it reaches 2 ms, during
+/// `launch`, `copy` or `synchronize`; a rest below 2 ms is carried over. `counters().busy_s` includes the emulated time
+/// at once.
+template <device_backend D> class throttled_device {
  public:
   /// @throws error invalid_argument unless 0 < speed <= 1
   throttled_device(D inner, double speed) : throttled_device{std::move(inner), throttle_control{speed}} {}

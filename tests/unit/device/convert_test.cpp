@@ -15,28 +15,27 @@ using test::device_fixture;
 
 namespace {
 
-using all_types =
-    std::tuple<double, float, bfloat16, float16, std::int64_t, std::int32_t, std::int8_t, std::uint8_t>;
+using all_types = std::tuple<double, float, bfloat16, float16, std::int64_t, std::int32_t, std::int8_t, std::uint8_t>;
 
-template <class F>
-void for_all_types(F f) {
+template <class F> void for_all_types(F f) {
   std::apply([&](auto... each) { (f(each), ...); }, all_types{});
 }
 
-template <class T>
-double as_double(T value) {
-  if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) return static_cast<double>(static_cast<float>(value));
-  else return static_cast<double>(value);
+template <class T> double as_double(T value) {
+  if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)
+    return static_cast<double>(static_cast<float>(value));
+  else
+    return static_cast<double>(value);
 }
 
-template <class T>
-T from_double(double value) {
-  if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) return T{static_cast<float>(value)};
-  else return static_cast<T>(value);
+template <class T> T from_double(double value) {
+  if constexpr (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)
+    return T{static_cast<float>(value)};
+  else
+    return static_cast<T>(value);
 }
 
-template <class To, class From>
-std::vector<To> converted(const std::vector<From>& values) {
+template <class To, class From> std::vector<To> converted(const std::vector<From>& values) {
   device_fixture f{cpu_device{}};
   const tensor_view out = f.tensor(dtype_of<To>, {values.size()});
   f.launch(op::convert{.out = out, .in = f.tensor(values)});
@@ -54,7 +53,8 @@ TEST_CASE("small integers survive between all 64 pairs of types") {
       for (int i = 0; i < 700; ++i) values.push_back(from_double<From>(i % 128));
       const auto result = converted<To>(values);
       bool equal = true;
-      for (std::size_t i = 0; i < values.size(); ++i) equal = equal && as_double(result[i]) == static_cast<double>(i % 128);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        equal = equal && as_double(result[i]) == static_cast<double>(i % 128);
       INFO(to_string(dtype_of<From>) << " to " << to_string(dtype_of<To>));
       CHECK(equal);
     });
@@ -71,7 +71,8 @@ TEST_CASE("floating point becomes an integer towards zero, saturated, NaN as 0")
   CHECK(converted<i8>(values) == std::vector<i8>{1, -1, 127, -128, 127, -128, 0});
   CHECK(converted<u8>(values) == std::vector<u8>{1, 0, 200, 0, 255, 0, 0});
   CHECK(converted<std::int64_t>(values) == std::vector<std::int64_t>{1, -1, 200, -200, most, least, 0});
-  CHECK(converted<std::int64_t>(std::vector<double>{9223372036854775807.0, 9223372036854774784.0, -9223372036854775808.0}) ==
+  CHECK(converted<std::int64_t>(
+            std::vector<double>{9223372036854775807.0, 9223372036854774784.0, -9223372036854775808.0}) ==
         std::vector<std::int64_t>{most, 9223372036854774784, least});
 }
 

@@ -136,8 +136,7 @@ TEST_CASE("busy time is CPU time: a launch that sleeps is not busy, one that com
   f.run(o);
   CHECK(f.device().counters().busy_s < 0.010);
   o.launchers[device_kind::cpu] = [](const op::custom_arguments&) {
-    for (const double until = detail::thread_cpu_s() + 0.020; detail::thread_cpu_s() < until;) {
-    }
+    for (const double until = detail::thread_cpu_s() + 0.020; detail::thread_cpu_s() < until;) {}
   };
   f.run(o);
   CHECK(f.device().counters().busy_s >= 0.020);

@@ -11,11 +11,13 @@ using namespace hetero;
 using test::check_device_backend;
 
 TEST_CASE("cpu_device with one thread keeps the device contract") {
-  check_device_backend([](std::size_t budget) { return cpu_device{{.threads = 1, .budget_bytes = budget, .team = {}}}; });
+  check_device_backend(
+      [](std::size_t budget) { return cpu_device{{.threads = 1, .budget_bytes = budget, .team = {}}}; });
 }
 
 TEST_CASE("cpu_device with two threads keeps the device contract") {
-  check_device_backend([](std::size_t budget) { return cpu_device{{.threads = 2, .budget_bytes = budget, .team = {}}}; });
+  check_device_backend(
+      [](std::size_t budget) { return cpu_device{{.threads = 2, .budget_bytes = budget, .team = {}}}; });
 }
 
 TEST_CASE("any_device keeps the device contract") {

@@ -31,7 +31,6 @@ std::vector<T> plain_product(const std::vector<T>& a, const std::vector<T>& b, s
   return out;
 }
 
-
 }  // namespace
 
 TEMPLATE_TEST_CASE("products of odd sizes match the plain loop for any number of threads", "", float, double) {
@@ -142,8 +141,9 @@ TEST_CASE("a product refuses what BLAS cannot or must not do") {
         errc::invalid_shape);
   CHECK(code_of([&] { f.run(op::matmul{.out = out, .a = a, .b = b, .transpose_b = true}); }) == errc::invalid_shape);
   CHECK(code_of([&] { f.run(op::matmul{.out = out, .a = bias, .b = b}); }) == errc::invalid_shape);
-  CHECK(code_of([&] { f.run(op::matmul{.out = out, .a = a, .b = f.tensor(dtype::f64, {3, 4})}); }) ==
-        errc::invalid_shape);
+  CHECK(code_of([&] {
+          f.run(op::matmul{.out = out, .a = a, .b = f.tensor(dtype::f64, {3, 4})});
+        }) == errc::invalid_shape);
   const tensor_view i = f.tensor(std::vector<std::int32_t>(4, 1), {2, 2});
   std::string text;
   CHECK(code_of([&] { f.run(op::matmul{.out = i, .a = i, .b = i}); }, &text) == errc::unsupported);
@@ -181,6 +181,7 @@ TEMPLATE_TEST_CASE("column sums add the rows in order on any number of threads",
   const tensor_view out = f.tensor(std::vector<T>{T(1), T(2)});
   f.launch(op::column_sum{.out = out, .in = f.tensor(dtype_of<T>, {0, 2})});
   CHECK(f.template read<T>(out) == std::vector<T>{T(0), T(0)});
-  CHECK(code_of([&] { f.run(op::column_sum{.out = out, .in = f.tensor(dtype_of<T>, {2, 3})}); }) ==
-        errc::invalid_shape);
+  CHECK(code_of([&] {
+          f.run(op::column_sum{.out = out, .in = f.tensor(dtype_of<T>, {2, 3})});
+        }) == errc::invalid_shape);
 }

@@ -87,7 +87,8 @@ TEMPLATE_TEST_CASE("fixed-point terms are core's at every exponent", "", float, 
     const auto decoded = f.template read<T>(out);
     bool close = true;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      close = close && std::abs(static_cast<double>(decoded[i]) - 2 * static_cast<double>(values[i])) <= magnitude * 1e-6;
+      close =
+          close && std::abs(static_cast<double>(decoded[i]) - 2 * static_cast<double>(values[i])) <= magnitude * 1e-6;
       if (std::is_same_v<T, double>) close = close && static_cast<double>(decoded[i]) == scale.decode(expected[i]);
     }
     CHECK(close);

@@ -81,8 +81,7 @@ TEST_CASE("a speed, or a throttle handle, makes an emulated device") {
     double used_s = 0;
     o.launchers[device_kind::cpu] = [&](const op::custom_arguments&) {
       const double start_s = detail::thread_cpu_s();
-      while (detail::thread_cpu_s() < start_s + seconds) {
-      }
+      while (detail::thread_cpu_s() < start_s + seconds) {}
       used_s = detail::thread_cpu_s() - start_s;
     };
     f.run(o);

@@ -16,16 +16,13 @@ using test::device_fixture;
 
 namespace {
 
-double wall_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double wall_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// An op that computes for `seconds` of CPU time.
 op::custom_op burn(double seconds) {
   op::custom_op o{.name = "burn"};
   o.launchers[device_kind::cpu] = [seconds](const op::custom_arguments&) {
-    for (const double until = detail::thread_cpu_s() + seconds; detail::thread_cpu_s() < until;) {
-    }
+    for (const double until = detail::thread_cpu_s() + seconds; detail::thread_cpu_s() < until;) {}
   };
   return o;
 }

@@ -51,8 +51,8 @@ TEMPLATE_TEST_CASE("ten AdamW steps match the formula at odd sizes on several th
     for (const std::size_t count : {std::size_t{1}, std::size_t{13}, std::size_t{50007}}) {
       device_fixture f{cpu_device{{.threads = threads, .team = {}}}};
       const auto start = random_values<T>(count, 1);
-      plain_adamw plain{adamw_options(), {start.begin(), start.end()}, std::vector<double>(count),
-                        std::vector<double>(count)};
+      plain_adamw plain{
+          adamw_options(), {start.begin(), start.end()}, std::vector<double>(count), std::vector<double>(count)};
       op::adamw_update o = adamw_options();
       o.param = f.tensor(start);
       o.moment1 = f.tensor(std::vector<T>(count, T(0)));

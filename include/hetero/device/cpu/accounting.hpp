@@ -31,8 +31,7 @@ class accounting {
       }
     } while (!in_use_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
     std::uint64_t peak = peak_.load(std::memory_order_relaxed);
-    while (peak < used + bytes && !peak_.compare_exchange_weak(peak, used + bytes, std::memory_order_relaxed)) {
-    }
+    while (peak < used + bytes && !peak_.compare_exchange_weak(peak, used + bytes, std::memory_order_relaxed)) {}
   }
 
   void release(std::size_t bytes) noexcept { in_use_.fetch_sub(bytes, std::memory_order_relaxed); }

@@ -21,8 +21,7 @@ namespace hetero::detail::cpu {
 
 /// The value as `To`. Floating point rounds to nearest; a floating-point value becomes an integer towards zero,
 /// saturated at the ends of the type, NaN as 0; integers keep their low bits.
-template <class To, class From>
-[[nodiscard]] inline To convert_value(From value) noexcept {
+template <class To, class From> [[nodiscard]] inline To convert_value(From value) noexcept {
   if constexpr (std::is_same_v<To, From>) {
     return value;
   } else if constexpr (std::is_same_v<From, bfloat16> || std::is_same_v<From, float16>) {

@@ -61,11 +61,12 @@ inline void expect_dense(const char* op, const operand& o, std::size_t count, dt
 
 /// Calls f.operator()<T>() for f32 and f64.
 /// @throws error unsupported for other types, saying which work
-template <class F>
-inline void for_float_type(const char* op, dtype type, F&& f) {
+template <class F> inline void for_float_type(const char* op, dtype type, F&& f) {
   switch (type) {
-    case dtype::f32: return f.template operator()<float>();
-    case dtype::f64: return f.template operator()<double>();
+    case dtype::f32:
+      return f.template operator()<float>();
+    case dtype::f64:
+      return f.template operator()<double>();
     default:
       throw error{errc::unsupported, std::string{op} + " on a CPU device works in f32 and f64, not in " +
                                          to_string(type) + "; convert the tensor first"};
@@ -73,17 +74,24 @@ inline void for_float_type(const char* op, dtype type, F&& f) {
 }
 
 /// Calls f.operator()<T>() for every dtype.
-template <class F>
-inline void for_any_type(dtype type, F&& f) {
+template <class F> inline void for_any_type(dtype type, F&& f) {
   switch (type) {
-    case dtype::f64: return f.template operator()<double>();
-    case dtype::f32: return f.template operator()<float>();
-    case dtype::bf16: return f.template operator()<bfloat16>();
-    case dtype::f16: return f.template operator()<float16>();
-    case dtype::i64: return f.template operator()<std::int64_t>();
-    case dtype::i32: return f.template operator()<std::int32_t>();
-    case dtype::i8: return f.template operator()<std::int8_t>();
-    case dtype::u8: return f.template operator()<std::uint8_t>();
+    case dtype::f64:
+      return f.template operator()<double>();
+    case dtype::f32:
+      return f.template operator()<float>();
+    case dtype::bf16:
+      return f.template operator()<bfloat16>();
+    case dtype::f16:
+      return f.template operator()<float16>();
+    case dtype::i64:
+      return f.template operator()<std::int64_t>();
+    case dtype::i32:
+      return f.template operator()<std::int32_t>();
+    case dtype::i8:
+      return f.template operator()<std::int8_t>();
+    case dtype::u8:
+      return f.template operator()<std::uint8_t>();
   }
 }
 

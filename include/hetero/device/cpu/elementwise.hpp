@@ -33,9 +33,8 @@ inline void run(const op::convert& o, thread_team& team) {
   expect(o.out.count() == o.in.count(), name, "both operands need equal counts", {{"out", o.out}, {"in", o.in}});
   expect_alike(name, {{"out", o.out}});
   expect_alike(name, {{"in", o.in}});
-  team.parallel(o.out.count(), elementwise_grain, [&](std::size_t begin, std::size_t end, std::size_t) {
-    convert_elements(o.out, o.in, begin, end);
-  });
+  team.parallel(o.out.count(), elementwise_grain,
+                [&](std::size_t begin, std::size_t end, std::size_t) { convert_elements(o.out, o.in, begin, end); });
 }
 
 /// @throws error invalid_shape, unsupported for integers
@@ -74,7 +73,8 @@ inline void run(const op::scale& o, thread_team& team) {
   for_float_type("scale", o.values.type(), [&]<class T>() {
     T* const values = o.values.as<T>();
     const simd<T> factor{static_cast<T>(o.factor)};
-    map_lanes<T>(team, [factor](const simd<T>& x) { return x * factor; }, o.values.count(), values, values);
+    map_lanes<T>(
+        team, [factor](const simd<T>& x) { return x * factor; }, o.values.count(), values, values);
   });
 }
 
@@ -82,8 +82,9 @@ inline void run(const op::scale& o, thread_team& team) {
 inline void run(const op::add& o, thread_team& team) {
   expect_alike("add", {{"out", o.out}, {"a", o.a}, {"b", o.b}});
   for_float_type("add", o.out.type(), [&]<class T>() {
-    map_lanes<T>(team, [](const simd<T>& a, const simd<T>& b) { return a + b; }, o.out.count(), o.out.as<T>(),
-                 o.a.as<T>(), o.b.as<T>());
+    map_lanes<T>(
+        team, [](const simd<T>& a, const simd<T>& b) { return a + b; }, o.out.count(), o.out.as<T>(), o.a.as<T>(),
+        o.b.as<T>());
   });
 }
 

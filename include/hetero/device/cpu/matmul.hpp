@@ -40,8 +40,8 @@ inline void keep_blas_single_threaded() noexcept {
   }();
 }
 
-/// A view as BLAS sees it: rows of dense elements, `stride` elements apart. Leading dimensions of a dense view fold into
-/// rows.
+/// A view as BLAS sees it: rows of dense elements, `stride` elements apart. Leading dimensions of a dense view fold
+/// into rows.
 struct matrix {
   std::size_t rows = 0;
   std::size_t columns = 0;
@@ -74,8 +74,7 @@ inline void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, co
 }
 
 /// Operands of one matrix product, as pointers and strides.
-template <class T>
-struct product {
+template <class T> struct product {
   T* out;
   const T* a;
   const T* b;
@@ -140,7 +139,8 @@ inline void run(const op::matmul& o, thread_team& team) {
                     out.columns == (o.transpose_b ? b.rows : b.columns) &&
                     inner == (o.transpose_b ? b.columns : b.rows);
   expect(fits, name,
-         o.transpose_a   ? (o.transpose_b ? "out [m, n] needs a [k, m] and b [n, k]" : "out [m, n] needs a [k, m] and b [k, n]")
+         o.transpose_a
+             ? (o.transpose_b ? "out [m, n] needs a [k, m] and b [n, k]" : "out [m, n] needs a [k, m] and b [k, n]")
          : o.transpose_b ? "out [m, n] needs a [m, k] and b [n, k]"
                          : "out [m, n] needs a [m, k] and b [k, n]",
          all);
@@ -151,7 +151,7 @@ inline void run(const op::matmul& o, thread_team& team) {
   if (out.rows == 0 || out.columns == 0) return;
   keep_blas_single_threaded();
   for_float_type(name, o.out.type(), [&]<class T>() {
-    product<T>{o.out.as<T>(), o.a.as<T>(), o.b.as<T>(), o.bias ? o.bias.as<T>() : nullptr, out, a, b, inner,
+    product<T>{o.out.as<T>(), o.a.as<T>(),   o.b.as<T>(), o.bias ? o.bias.as<T>() : nullptr, out, a, b, inner,
                o.transpose_a, o.transpose_b, o.accumulate}
         .compute(team);
   });

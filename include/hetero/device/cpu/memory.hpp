@@ -33,7 +33,8 @@ inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20U;
 [[nodiscard]] inline void* allocate_memory(std::size_t bytes) noexcept {
   const std::size_t alignment = bytes >= 2 * huge_page_bytes ? huge_page_bytes : memory_alignment;
   if (bytes > static_cast<std::size_t>(-1) / 2) return nullptr;
-  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + memory_alignment - 1) / memory_alignment * memory_alignment;
+  const std::size_t rounded =
+      (std::max<std::size_t>(bytes, 1) + memory_alignment - 1) / memory_alignment * memory_alignment;
   void* memory = nullptr;
   if (::posix_memalign(&memory, alignment, rounded) != 0) return nullptr;
 #if defined(MADV_HUGEPAGE)

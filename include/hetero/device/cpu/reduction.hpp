@@ -15,8 +15,7 @@
 namespace hetero::detail::cpu {
 
 /// Sum of squares of `count` values in double. Four sums run side by side, because one would wait for each addition.
-template <class T>
-[[nodiscard]] inline double sum_of_squares(const T* in, std::size_t count) noexcept {
+template <class T> [[nodiscard]] inline double sum_of_squares(const T* in, std::size_t count) noexcept {
   constexpr std::size_t lanes = simd<double>::lanes;
   const simd<double> zero{0.0};
   simd<double> sums[4] = {zero, zero, zero, zero};
@@ -37,8 +36,7 @@ template <class T>
 }
 
 /// Largest magnitude of `count` values, NaN if one is.
-template <class T>
-[[nodiscard]] inline double largest_magnitude(const T* in, std::size_t count) noexcept {
+template <class T> [[nodiscard]] inline double largest_magnitude(const T* in, std::size_t count) noexcept {
   simd<T> largest{T{0}};
   simd<T> poison{T{0}};
   for_lanes<T>(0, count, [&](std::size_t i, auto lanes) {

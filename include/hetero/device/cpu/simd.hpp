@@ -12,8 +12,8 @@
 /// @file
 /// 64 bytes of lanes as one value, in terms of the compiler's vector extension: one source for every instruction set.
 ///
-/// The lane count does not depend on the instruction set, so a lane-split sum adds in the same order on all of them. The
-/// vectors themselves have the width of the machine's registers: compilers keep wider ones in memory.
+/// The lane count does not depend on the instruction set, so a lane-split sum adds in the same order on all of them.
+/// The vectors themselves have the width of the machine's registers: compilers keep wider ones in memory.
 namespace hetero::detail {
 
 #if defined(__AVX512F__)
@@ -24,16 +24,12 @@ inline constexpr std::size_t vector_bytes = 32;
 inline constexpr std::size_t vector_bytes = 16;
 #endif
 
-template <class T>
-struct native_vector;
-template <>
-struct native_vector<float> { typedef float type __attribute__((vector_size(vector_bytes))); };
-template <>
-struct native_vector<double> { typedef double type __attribute__((vector_size(vector_bytes))); };
+template <class T> struct native_vector;
+template <> struct native_vector<float> { typedef float type __attribute__((vector_size(vector_bytes))); };
+template <> struct native_vector<double> { typedef double type __attribute__((vector_size(vector_bytes))); };
 
 /// Correctly rounded square roots of a vector. The built-in function would set errno and stay scalar.
-template <class V>
-[[nodiscard]] inline V sqrt_vector(V x) noexcept {
+template <class V> [[nodiscard]] inline V sqrt_vector(V x) noexcept {
 #if defined(__AVX__)
   if constexpr (sizeof(x[0]) == 4) {
     asm("vsqrtps %1, %0" : "=v"(x) : "v"(x));
@@ -54,7 +50,7 @@ template <class V>
 
 /// 64 bytes of float or double lanes.
 template <class T>
-  requires std::is_same_v<T, float> || std::is_same_v<T, double>
+requires std::is_same_v<T, float> || std::is_same_v<T, double>
 struct simd {
   using native = typename native_vector<T>::type;
   static constexpr std::size_t lanes = 64 / sizeof(T);
@@ -166,15 +162,13 @@ struct simd {
 
  private:
   /// Unrolled by hand (a loop over `part` would keep the vectors in memory).
-  template <class F>
-  static void each(F f) noexcept {
+  template <class F> static void each(F f) noexcept {
     f(0);
     if constexpr (parts > 1) f(1);
     if constexpr (parts > 2) f(2), f(3);
   }
 
-  template <class F>
-  [[nodiscard]] T fold(F f) const noexcept {
+  template <class F> [[nodiscard]] T fold(F f) const noexcept {
     native v = part[0];
     if constexpr (parts == 2) v = f(part[0], part[1]);
     if constexpr (parts == 4) v = f(f(part[0], part[2]), f(part[1], part[3]));
@@ -184,7 +178,8 @@ struct simd {
       if constexpr (n >= 8) v = f(v, __builtin_shufflevector(v, v, (I + 4) % n...));
       if constexpr (n >= 4) v = f(v, __builtin_shufflevector(v, v, (I + 2) % n...));
       v = f(v, __builtin_shufflevector(v, v, (I + 1) % n...));
-    }(std::make_integer_sequence<int, static_cast<int>(lanes_per_part)>{});
+    }
+    (std::make_integer_sequence<int, static_cast<int>(lanes_per_part)>{});
     return v[0];
   }
 };
@@ -220,8 +215,7 @@ struct simd {
 ///
 /// The body must do its arithmetic on whole vectors even for a partial group (`load_partial`, `store_partial`), so that
 /// the bits of an element do not depend on where a range or a shard happens to end.
-template <class T, class Body>
-inline void for_lanes(std::size_t begin, std::size_t end, Body&& body) {
+template <class T, class Body> inline void for_lanes(std::size_t begin, std::size_t end, Body&& body) {
   constexpr std::size_t lanes = simd<T>::lanes;
   std::size_t i = begin;
   for (; i + lanes <= end; i += lanes) body(i, std::integral_constant<std::size_t, lanes>{});
@@ -229,16 +223,18 @@ inline void for_lanes(std::size_t begin, std::size_t end, Body&& body) {
 }
 
 /// Loads a whole or a partial group, by the type that `for_lanes` passes.
-template <class T, class Count>
-[[nodiscard]] inline simd<T> load_lanes(const T* from, Count count) noexcept {
-  if constexpr (std::is_same_v<Count, std::size_t>) return simd<T>::load_partial(from, count);
-  else return simd<T>::load(from);
+template <class T, class Count> [[nodiscard]] inline simd<T> load_lanes(const T* from, Count count) noexcept {
+  if constexpr (std::is_same_v<Count, std::size_t>)
+    return simd<T>::load_partial(from, count);
+  else
+    return simd<T>::load(from);
 }
 
-template <class T, class Count>
-inline void store_lanes(const simd<T>& value, T* to, Count count) noexcept {
-  if constexpr (std::is_same_v<Count, std::size_t>) value.store_partial(to, count);
-  else value.store(to);
+template <class T, class Count> inline void store_lanes(const simd<T>& value, T* to, Count count) noexcept {
+  if constexpr (std::is_same_v<Count, std::size_t>)
+    value.store_partial(to, count);
+  else
+    value.store(to);
 }
 
 }  // namespace hetero::detail

@@ -11,18 +11,27 @@
 namespace hetero::detail::cpu {
 
 /// Elements of the operand that dominates the work of an op; a guess that only chooses the clock.
-template <class Op>
-[[nodiscard]] inline std::size_t work_hint(const Op& o) noexcept {
-  if constexpr (requires { o.a, o.b, o.transpose_a; }) return o.a.count() + o.b.count() + o.out.count();
-  else if constexpr (requires { o.qkv; }) return 64 * o.qkv.count();
-  else if constexpr (requires { o.logits; }) return 8 * o.logits.count();
-  else if constexpr (requires { o.grad_out; }) return o.grad_out.count();
-  else if constexpr (requires { o.in; }) return o.in.count();
-  else if constexpr (requires { o.from; }) return o.from.count();
-  else if constexpr (requires { o.param; }) return o.param.count();
-  else if constexpr (requires { o.values; }) return o.values.count();
-  else if constexpr (requires { o.out; }) return o.out.count();
-  else return static_cast<std::size_t>(-1);
+template <class Op> [[nodiscard]] inline std::size_t work_hint(const Op& o) noexcept {
+  if constexpr (requires { o.a, o.b, o.transpose_a; })
+    return o.a.count() + o.b.count() + o.out.count();
+  else if constexpr (requires { o.qkv; })
+    return 64 * o.qkv.count();
+  else if constexpr (requires { o.logits; })
+    return 8 * o.logits.count();
+  else if constexpr (requires { o.grad_out; })
+    return o.grad_out.count();
+  else if constexpr (requires { o.in; })
+    return o.in.count();
+  else if constexpr (requires { o.from; })
+    return o.from.count();
+  else if constexpr (requires { o.param; })
+    return o.param.count();
+  else if constexpr (requires { o.values; })
+    return o.values.count();
+  else if constexpr (requires { o.out; })
+    return o.out.count();
+  else
+    return static_cast<std::size_t>(-1);
 }
 
 /// Seconds the device computed: CPU time of the calling thread, plus what the busiest worker used beyond it. Time in

@@ -99,8 +99,7 @@ class thread_team {
   /// Calls f(begin, end, worker) on disjoint contiguous ranges that cover [0, count), each at least `grain` long unless
   /// there is one only; worker < ranges(count, grain) names the range, so it can index per-range results. Blocking.
   /// An exception of f is rethrown here after all ranges ended; of several, that of the lowest range.
-  template <class F>
-  void parallel(std::size_t count, std::size_t grain, F&& f) {
+  template <class F> void parallel(std::size_t count, std::size_t grain, F&& f) {
     const std::size_t parts = ranges(count, grain);
     if (parts == 1) {
       if (count > 0) f(std::size_t{0}, count, std::size_t{0});

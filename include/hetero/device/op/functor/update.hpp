@@ -7,13 +7,12 @@
 #include <hetero/device/op/update.hpp>
 
 /// @file
-/// The arithmetic of one optimizer step for one element. `V` is a float, a double or a pack of lanes of them; `T` is the
-/// element type, in which the constants are rounded once.
+/// The arithmetic of one optimizer step for one element. `V` is a float, a double or a pack of lanes of them; `T` is
+/// the element type, in which the constants are rounded once.
 namespace hetero::functor {
 
 /// One element of op::adamw_update.
-template <class T>
-struct adamw {
+template <class T> struct adamw {
   T grad_scale, beta1, beta2, one_minus_beta1, one_minus_beta2, decay, step_size, inverse_correction2, epsilon;
 
   /// Constants in double first: 1 - beta2 in float would lose three digits.
@@ -28,8 +27,7 @@ struct adamw {
         inverse_correction2{static_cast<T>(1 / (1 - std::pow(o.beta2, static_cast<double>(o.step))))},
         epsilon{static_cast<T>(o.epsilon)} {}
 
-  template <class V>
-  HETERO_HOST_DEVICE void operator()(V& param, const V& grad, V& moment1, V& moment2) const {
+  template <class V> HETERO_HOST_DEVICE void operator()(V& param, const V& grad, V& moment1, V& moment2) const {
     using std::sqrt;
     const V g = grad * V(grad_scale);
     moment1 = moment1 * V(beta1) + g * V(one_minus_beta1);
@@ -40,8 +38,7 @@ struct adamw {
 };
 
 /// One element of op::sgd_update.
-template <class T>
-struct sgd {
+template <class T> struct sgd {
   T grad_scale, learning_rate, momentum_factor, decay;
   bool nesterov;
 
@@ -52,13 +49,11 @@ struct sgd {
         decay{static_cast<T>(1 - o.learning_rate * o.weight_decay)},
         nesterov{o.nesterov} {}
 
-  template <class V>
-  HETERO_HOST_DEVICE void operator()(V& param, const V& grad) const {
+  template <class V> HETERO_HOST_DEVICE void operator()(V& param, const V& grad) const {
     param = param * V(decay) - grad * V(grad_scale) * V(learning_rate);
   }
 
-  template <class V>
-  HETERO_HOST_DEVICE void operator()(V& param, const V& grad, V& momentum) const {
+  template <class V> HETERO_HOST_DEVICE void operator()(V& param, const V& grad, V& momentum) const {
     const V g = grad * V(grad_scale);
     momentum = momentum * V(momentum_factor) + g;
     const V direction = nesterov ? momentum * V(momentum_factor) + g : momentum;
