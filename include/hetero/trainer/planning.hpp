@@ -11,6 +11,7 @@
 #include <hetero/comm/traffic.hpp>
 #include <hetero/partition/fit.hpp>
 #include <hetero/partition/rebalance.hpp>
+#include <hetero/plan/action.hpp>
 #include <hetero/plan/cluster.hpp>
 #include <hetero/plan/share.hpp>
 #include <hetero/trainer/exchange.hpp>
@@ -45,6 +46,22 @@ template <class World>
   std::vector<std::int64_t> cells(mine.begin(), mine.end());
   world.broadcast(tensor_view{std::span{cells}}, rank_id{0}, traffic_class::control);
   return {cells.begin(), cells.end()};
+}
+
+/// Samples that no action of a program would touch must not get lost without a word.
+/// @throws error invalid_argument for samples on an idle rank, or more than reproducible mode has micro-batches for
+inline void require_room_for(std::size_t samples, const program& actions, numerics mode) {
+  if (samples == 0) return;
+  std::size_t micro_batches = 0;
+  for (const auto& a : actions) micro_batches += a.kind == action_kind::forward && a.first_layer == 0 ? 1 : 0;
+  require(micro_batches > 0, errc::invalid_argument, [&] {
+    return "this rank is idle under the plan and was given " + std::to_string(samples) +
+           " samples; give it none, or rebind to a plan with a share for it";
+  });
+  require(mode == numerics::fast || samples <= micro_batches, errc::invalid_argument, [&] {
+    return "reproducible mode computes one sample at a time, for the " + std::to_string(micro_batches) +
+           " of this rank's share; it was given " + std::to_string(samples) + ", so rebind to a plan with a larger share";
+  });
 }
 
 /// What a trainer knows of its machines, and the shares it used: measured before the run, followed during it, recorded for

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <hetero/core/weighted_sum.hpp>
 #include <hetero/data/concepts.hpp>
+#include <hetero/device/buffer.hpp>
+#include <hetero/device/stream.hpp>
 #include <hetero/plan/plan.hpp>
 
 namespace hetero {
@@ -26,6 +29,20 @@ template <class Executor, dataset Dataset, class Add>
     work.evaluate(chunk.view(), add);
   }
   return work.losses().front();
+}
+
+/// A tensor's elements as floats in host memory. Local; blocks.
+[[nodiscard]] inline std::vector<float> download(stream& from, tensor_view values) {
+  buffer narrow;
+  if (values.type() != dtype::f32) {
+    narrow = buffer{from.device(), from.id(), dtype::f32, values.extents()};
+    from.launch(op::convert{narrow.view(), values});
+    values = narrow.view();
+  }
+  std::vector<float> host(values.count());
+  from.copy(tensor_view{std::span{host}}, values.reshape({values.count()}));
+  from.synchronize();
+  return host;
 }
 
 }  // namespace hetero

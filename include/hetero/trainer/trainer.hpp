@@ -104,7 +104,7 @@ class trainer {
   /// bucket by bucket. Gradients are sums over samples until `update` divides them, once.
   void forward_backward(const batch_view& local) {
     require(plan_.has_value(), errc::invalid_argument, "no plan yet: call prepare(source) or rebind(world, plan) first");
-    require_room_for(local.size());
+    require_room_for(local.size(), program_, options_.mode);
     local_samples_ = local.size();
     current_ = {.step = at_.step};
     const double busy_before = stream_.device().counters().busy_s;
@@ -212,18 +212,7 @@ class trainer {
 
   /// Predictions for a few samples, in host memory. Local: any rank may call it alone.
   [[nodiscard]] std::vector<float> predict(const batch_view& local) {
-    const tensor_view prediction = executor_.predict(local);
-    buffer narrow;
-    tensor_view source = prediction;
-    if (prediction.type() != dtype::f32) {
-      narrow = buffer{stream_.device(), stream_.id(), dtype::f32, prediction.extents()};
-      stream_.launch(op::convert{narrow.view(), prediction});
-      source = narrow.view();
-    }
-    std::vector<float> values(source.count());
-    stream_.copy(tensor_view{std::span{values}}, source.reshape({source.count()}));
-    stream_.synchronize();
-    return values;
+    return download(stream_, executor_.predict(local));
   }
 
   /// Gradient of the summed loss with respect to the input of `local`, weights frozen. Local. The view lives until the
@@ -330,21 +319,6 @@ class trainer {
 
   static double seconds_since(clock::time_point began) {
     return std::chrono::duration<double>(clock::now() - began).count();
-  }
-
-  /// Samples that no action of the program would touch must not get lost without a word.
-  void require_room_for(std::size_t samples) const {
-    if (samples == 0) return;
-    std::size_t micro_batches = 0;
-    for (const auto& a : program_) micro_batches += a.kind == action_kind::forward && a.first_layer == 0 ? 1 : 0;
-    require(micro_batches > 0, errc::invalid_argument, [&] {
-      return "this rank is idle under the plan and was given " + std::to_string(samples) +
-             " samples; give it none, or rebind to a plan with a share for it";
-    });
-    require(options_.mode == numerics::fast || samples <= micro_batches, errc::invalid_argument, [&] {
-      return "reproducible mode computes one sample at a time, for the " + std::to_string(micro_batches) +
-             " of this rank's share; it was given " + std::to_string(samples) + ", so rebind to a plan with a larger share";
-    });
   }
 
   session_type start_session() {
