@@ -116,3 +116,14 @@ if(NOT TARGET hetero::zlib)
     set_target_properties(hetero::zlib PROPERTIES INTERFACE_LINK_LIBRARIES ZLIB::ZLIB)
   endif()
 endif()
+
+# hetero::onednn: programs that link it multiply f32 matrices through oneDNN instead of CBLAS. The headers refer to it
+# weakly, so the linker must be told to keep the library.
+if(NOT TARGET hetero::onednn)
+  find_package(dnnl QUIET CONFIG GLOBAL)
+  if(TARGET DNNL::dnnl)
+    add_library(hetero::onednn INTERFACE IMPORTED GLOBAL)
+    set_target_properties(hetero::onednn PROPERTIES
+      INTERFACE_LINK_LIBRARIES "-Wl,--push-state,--no-as-needed;DNNL::dnnl;-Wl,--pop-state")
+  endif()
+endif()

@@ -3,6 +3,9 @@
 # hetero chooses its own warnings and instruction set.
 
 add_library(hetero_dev_flags INTERFACE)
+if(TARGET hetero::onednn)
+  target_link_libraries(hetero_dev_flags INTERFACE hetero::onednn)
+endif()
 
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   target_compile_options(hetero_dev_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow)

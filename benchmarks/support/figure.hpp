@@ -23,7 +23,9 @@ namespace hetero::bench {
 /// Options of every benchmark program; `add_options` puts them on a command line.
 struct options {
   std::string json;          ///< file that receives one JSON line per figure; empty: none
-  double wait_quiet_s = 30;  ///< how long to wait for other processes to become quiet, and to repeat noisy figures
+  /// How long to wait for other processes to become quiet, and to repeat noisy figures; without it 30 s, or no time where
+  /// noise is allowed.
+  std::optional<double> wait_quiet_s{};
   bool allow_noise = false;  ///< report figures of a busy machine, marked `"noisy": true`
   bool quick = false;        ///< the same figures from fewer and shorter runs, marked `"quick": true`
   std::vector<std::string> peers;  ///< Python interpreters of the peers; empty: `default_interpreters()`
@@ -32,9 +34,8 @@ struct options {
 /// Adds the options to `app`; `target` must outlive the parse.
 inline void add_options(CLI::App& app, options& target) {
   app.add_option("--json", target.json, "Write one JSON line per figure to this file");
-  app.add_option("--wait-quiet", target.wait_quiet_s, "Seconds to wait for other processes to become quiet")
+  app.add_option("--wait-quiet", target.wait_quiet_s, "Seconds to wait for other processes to become quiet (default 30; 0 with --allow-noise)")
       ->check(CLI::NonNegativeNumber)
-      ->capture_default_str()
       ->envname("HETERO_BENCH_WAIT_QUIET");
   app.add_flag("--allow-noise", target.allow_noise, "Report although other processes use the cores; marks the figures")
       ->envname("HETERO_BENCH_ALLOW_NOISE");
@@ -97,10 +98,10 @@ class figures {
   /// while that time lasts. `measure` may therefore run several times.
   template <class Measure> auto quietly(Measure&& measure) {
     using namespace std::chrono;
-    const auto deadline =
-        steady_clock::now() + duration_cast<steady_clock::duration>(duration<double>(options_.wait_quiet_s));
+    const duration<double> patience{options_.wait_quiet_s.value_or(options_.allow_noise ? 0 : 30)};
+    const auto deadline = steady_clock::now() + duration_cast<steady_clock::duration>(patience);
     for (;;) {
-      wait_until_quiet(deadline);
+      if (patience.count() > 0 || !options_.allow_noise) wait_until_quiet(deadline);
       const foreign_load load;
       auto result = measure();
       foreign_share_ = load.share();

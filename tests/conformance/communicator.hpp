@@ -72,7 +72,8 @@ template <class C>
 void all_reduce_matches_reference(C& c) {
   for (const dtype type :
        {dtype::f64, dtype::f32, dtype::bf16, dtype::f16, dtype::i64, dtype::i32, dtype::i8, dtype::u8}) {
-    for (const std::size_t count : {0, 1, 2, 7, 1000, 5003}) {
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{7}, std::size_t{1000}, std::size_t{5003}}) {
       for (const reduce_op op : {reduce_op::sum, reduce_op::max, reduce_op::min}) {
         detail::visit_dtype(type, [&]<class T>(T) {
           const auto value = [&](std::uint32_t r, std::size_t i) {
@@ -142,7 +143,7 @@ void nan_survives_max_and_min(C& c) {
 template <class C>
 void broadcast_reaches_everybody(C& c) {
   for (std::uint32_t root = 0; root < c.world_size(); ++root) {
-    for (const std::size_t count : {0, 1, 1001, 300007}) {
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1001}, std::size_t{300007}}) {
       std::vector<std::int32_t> values(count, static_cast<std::int32_t>(number_of(c)));
       c.broadcast(tensor_view{std::span{values}}, rank_id{root});
       for (const auto v : values) expect(v == static_cast<std::int32_t>(root), "broadcast");
@@ -153,7 +154,7 @@ void broadcast_reaches_everybody(C& c) {
 template <class C>
 void all_gather_keeps_rank_order(C& c) {
   const auto n = c.world_size();
-  for (const std::size_t count : {0, 1, 5, 100003}) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{5}, std::size_t{100003}}) {
     std::vector<std::int64_t> in(count, number_of(c) + 1);
     std::vector<std::int64_t> out(count * n, 0);
     c.all_gather(tensor_view{std::span{in}}, tensor_view{std::span{out}});
@@ -283,7 +284,7 @@ void counters_equal_closed_forms(C& c) {
     body();
     return (c.counters() - before).total();
   };
-  for (const std::size_t per_rank : {1, 1000, 200000}) {
+  for (const std::size_t per_rank : {std::size_t{1}, std::size_t{1000}, std::size_t{200000}}) {
     std::vector<float> values(per_rank * n, 1);
     const std::uint64_t bytes = values.size() * sizeof(float);
     const auto ring = spent([&] { c.all_reduce(tensor_view{std::span{values}}, reduce_op::sum); });

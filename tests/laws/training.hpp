@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <hetero/comm/run_ranks.hpp>
+#include <hetero/comm/self.hpp>
 #include <hetero/core/hash.hpp>
 #include <hetero/data/batches.hpp>
 #include <hetero/device/cpu_device.hpp>

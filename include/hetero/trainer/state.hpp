@@ -64,13 +64,14 @@ void spread_state(World& world, training_position& position, std::span<const nam
     require(at > begin, errc::bad_file, [&] { return "share history '" + std::string{text} + "' has no number at byte " + std::to_string(at); });
     return value;
   };
-  while (at < text.size()) {
+  while (!text.empty()) {
     auto& record = history.emplace_back();
     record.step = number();
     require(at < text.size() && text[at++] == ':', errc::bad_file, "share history lacks ':' after a step");
     for (;;) {
       record.shares.push_back(static_cast<std::size_t>(number()));
-      if (at == text.size() || text[at++] == ';') break;
+      if (at == text.size()) return history;
+      if (text[at++] == ';') break;
       require(text[at - 1] == ',', errc::bad_file, "share history lacks ',' between shares");
     }
   }

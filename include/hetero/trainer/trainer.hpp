@@ -231,7 +231,7 @@ class trainer {
   /// from the first that does.
   /// @throws error plan_does_not_fit, mismatch
   void rebind(World& world, plan next) {
-    validate(next);
+    require_fits(next, world.world_size());
     session_->drain();
     session_.reset();  // it refers to the channel
     channel_ = std::make_unique<World>(world.channel("trainer"));
@@ -387,9 +387,17 @@ class trainer {
             .memory_bytes = device.budget_bytes()};
   }
 
+  void require_fits(const plan& next, std::uint32_t ranks) const {
+    validate(next);
+    require(next.num_layers == model_.size() && next.world_size() == ranks, errc::plan_does_not_fit, [&] {
+      return "the plan is for " + std::to_string(next.num_layers) + " layers on " + std::to_string(next.world_size()) +
+             " ranks; " + model_.name() + " has " + std::to_string(model_.size()) + " and the world " + std::to_string(ranks);
+    });
+  }
+
   /// Makes a plan the current one: validates it, compares it with the other ranks and builds this rank's program.
   void adopt(plan next) {
-    validate(next);
+    require_fits(next, channel_->world_size());
     channel_->agree("plan", "epoch " + std::to_string(next.epoch) + ", hash " + to_hex(plan_hash(next)));
     planner_.record(at_.step, shares_of(next));
     if (options_.mode == numerics::reproducible) {

@@ -71,7 +71,7 @@ void sums(world& w, std::size_t count) {
 
 /// What every rank of a job does; rank 1 plays the part.
 void play(world& w, const std::string& role) {
-  for (const std::size_t count : {1, 1000, 500000}) sums(w, count);
+  for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{500000}}) sums(w, count);
   if (role == "sum") return;
   if (w.rank() == rank_id{1}) {
     if (role == "die") ::raise(SIGKILL);

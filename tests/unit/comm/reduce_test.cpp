@@ -12,7 +12,8 @@ using namespace hetero;
 using namespace hetero::detail;
 
 TEST_CASE("segments cover a range without gap or overlap", "[comm]") {
-  for (const std::size_t count : {0, 1, 2, 6, 7, 1000003}) {
+  for (const std::size_t count :
+       {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{6}, std::size_t{7}, std::size_t{1000003}}) {
     for (std::size_t parts = 1; parts <= 9; ++parts) {
       std::size_t next = 0;
       for (std::size_t i = 0; i < parts; ++i) {
@@ -30,7 +31,8 @@ TEST_CASE("segments cover a range without gap or overlap", "[comm]") {
 }
 
 TEST_CASE("integer sums that leave their type are found wherever they are", "[comm]") {
-  for (const std::size_t at : {0, 15, 16, 36}) {  // in a full block and in the rest
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{15}, std::size_t{16}, std::size_t{36}}) {  // in a full block and in the rest
     std::vector<std::int32_t> into(37, 1);
     std::vector<std::int32_t> from(37, 2);
     REQUIRE_NOTHROW(reduce_into(into.data(), from.data(), into.size(), reduce_op::sum));

@@ -239,7 +239,6 @@ TEST_CASE("a port that another program holds", "[comm]") {
     require_failure(gather({s}), errc::rendezvous, {"Address already in use", "set MASTER_PORT to a free one"});
   }
   SECTION("is passed over when there are more to try") {
-    boost::system::error_code ec;
     std::vector<start> starts{rank(0, 2), rank(1, 2)};
     starts[0].options.ports = {other.local_endpoint().port(), 0};
     require_success(gather(std::move(starts)));

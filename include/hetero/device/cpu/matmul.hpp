@@ -8,37 +8,13 @@
 #include <limits>
 #include <string>
 
-// OpenBLAS declares a global type of this name, which would make hetero::bfloat16 ambiguous after `using namespace`.
-#pragma push_macro("bfloat16")
-#define bfloat16 openblas_bfloat16
-#include <cblas.h>
-#pragma pop_macro("bfloat16")
-
 #include <hetero/device/cpu/dispatch.hpp>
+#include <hetero/device/cpu/gemm.hpp>
 #include <hetero/device/cpu/simd.hpp>
 #include <hetero/device/cpu/thread_team.hpp>
 #include <hetero/device/op/matmul.hpp>
 
-// Thread controls of the BLAS libraries in use; the one that is linked defines its own, the others stay null.
-extern "C" {
-void openblas_set_num_threads(int) __attribute__((weak));
-void bli_thread_set_num_threads(std::int64_t) __attribute__((weak));
-void MKL_Set_Num_Threads(int) __attribute__((weak));
-}
-
 namespace hetero::detail::cpu {
-
-/// Keeps BLAS to one thread in this process: the team splits the work, so that `cpu:1` and `cpu:2` mean what they say
-/// and two devices of a process do not fight over BLAS's own threads. A BLAS that is none of the three must be told by
-/// its environment variable. Runs once.
-inline void keep_blas_single_threaded() noexcept {
-  [[maybe_unused]] static const bool done = [] {
-    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
-    if (bli_thread_set_num_threads != nullptr) bli_thread_set_num_threads(1);
-    if (MKL_Set_Num_Threads != nullptr) MKL_Set_Num_Threads(1);
-    return true;
-  }();
-}
 
 /// A view as BLAS sees it: rows of dense elements, `stride` elements apart. Leading dimensions of a dense view fold
 /// into rows.
@@ -62,15 +38,6 @@ struct matrix {
   const std::size_t stride = dense ? columns : v.stride(0);
   expect(rows <= most && columns <= most && stride <= most, op, "BLAS takes at most 2^31 - 1 rows or columns", {o});
   return {rows, columns, stride == 0 ? 1 : stride};
-}
-
-inline void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const float* a, int lda, const float* b,
-                 int ldb, float beta, float* c, int ldc) {
-  cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1.0F, a, lda, b, ldb, beta, c, ldc);
-}
-inline void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const double* a, int lda, const double* b,
-                 int ldb, double beta, double* c, int ldc) {
-  cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, 1.0, a, lda, b, ldb, beta, c, ldc);
 }
 
 /// Operands of one matrix product, as pointers and strides.
@@ -101,10 +68,18 @@ template <class T> struct product {
     const T* const first = a + rows.begin * (transpose_a ? 1 : a_shape.stride);
     const T* const second = b + columns.begin * (transpose_b ? b_shape.stride : 1);
     // beta 0 does not read out, which may be uninitialised and hold NaNs.
-    gemm(transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans, static_cast<int>(m),
-         static_cast<int>(n), static_cast<int>(inner), first, static_cast<int>(a_shape.stride), second,
-         static_cast<int>(b_shape.stride), accumulate || bias != nullptr ? T{1} : T{0}, block,
-         static_cast<int>(out_shape.stride));
+    gemm<T>({.transpose_a = transpose_a,
+             .transpose_b = transpose_b,
+             .m = static_cast<int>(m),
+             .n = static_cast<int>(n),
+             .k = static_cast<int>(inner),
+             .a = first,
+             .a_stride = static_cast<int>(a_shape.stride),
+             .b = second,
+             .b_stride = static_cast<int>(b_shape.stride),
+             .beta = accumulate || bias != nullptr ? T{1} : T{0},
+             .c = block,
+             .c_stride = static_cast<int>(out_shape.stride)});
   }
 
   /// Each thread computes a strip of the larger dimension of out, so that what both must pack is the smaller operand.
