@@ -36,7 +36,7 @@ void range_and_parts(hetero::pool_member& here, const hetero::text_corpus& corpu
   // [trainer]
   const auto [training, validation] = corpus.split(0.9);
   const hetero::gpt model{{.layers = 1, .heads = 2, .width = 16, .context = 16, .vocabulary = corpus.vocabulary()}};
-  const auto batches = training.batches({.global_batch = 8, .seed = 1});
+  const auto batches = training.batches({.global_batch = 8, .context = 16, .seed = 1});
 
   hetero::trainer trainer{model, here.world, here.device,
                           hetero::adamw{.learning_rate = 3e-3, .weight_decay = 0.1},

@@ -19,6 +19,17 @@ struct any_field {
   constexpr operator T() const noexcept;
 };
 
+template <class Derived>
+struct any_base {
+  template <class T>
+    requires(std::is_base_of_v<T, Derived> && !std::same_as<T, Derived>)
+  constexpr operator T() const noexcept;
+};
+
+/// An aggregate whose members are all its own, so that they can be bound by name.
+template <class T>
+inline constexpr bool has_plain_fields = std::is_aggregate_v<T> && !requires { T{any_base<T>{}}; };
+
 /// Fields of an aggregate, up to 8.
 template <class T, class... Fields>
 [[nodiscard]] consteval std::size_t field_count() {
@@ -51,7 +62,7 @@ inline constexpr bool is_variant<std::variant<Ts...>> = true;
 }  // namespace detail
 
 /// The fields of a policy in order, "{0.001, 0.9, 0.999}"; a policy's own `describe(policy)` comes first. Numbers are
-/// written so that different ones differ. A class that hides its members says nothing: give it a `describe`.
+/// written so that different ones differ. A class with bases or hidden members says nothing: give it a `describe`.
 template <class P>
 [[nodiscard]] std::string describe_policy(const P& policy) {
   if constexpr (requires { { describe(policy) } -> std::convertible_to<std::string>; }) {
@@ -71,7 +82,7 @@ template <class P>
     std::string text;
     for (const auto& element : policy) text += (text.empty() ? "[" : ", ") + describe_policy(element);
     return text.empty() ? "[]" : text + ']';
-  } else if constexpr (std::is_aggregate_v<P>) {
+  } else if constexpr (detail::has_plain_fields<P>) {
     std::string text;
     detail::for_each_field(policy, [&](const auto& field) { text += (text.empty() ? "{" : ", ") + describe_policy(field); });
     return text.empty() ? "{}" : text + '}';
