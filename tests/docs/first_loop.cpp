@@ -32,7 +32,7 @@ std::string continue_text(Trainer& trainer, const hetero::text_corpus& corpus, c
 }
 // [generate]
 
-void range_and_parts(hetero::pool_member& here, const hetero::text_corpus& corpus) {
+void train(hetero::pool_member& here, const hetero::text_corpus& corpus) {
   // [trainer]
   const auto [training, validation] = corpus.split(0.9);
   const hetero::gpt model{{.layers = 1, .heads = 2, .width = 16, .context = 16, .vocabulary = corpus.vocabulary()}};
@@ -98,10 +98,7 @@ int main() {
   // [main]
   const hetero::text_corpus corpus{"input.txt"};
   hetero::run_pool(hetero::default_pool(), [&](hetero::pool_member& here) {
-    // everything below goes here
-    // [main]
-    range_and_parts(here, corpus);
-    // [end]
+    train(here, corpus);  // the rest of this page
   });
-  // [end]
+  // [main]
 }

@@ -172,12 +172,12 @@ struct simd {
     native v = part[0];
     if constexpr (parts == 2) v = f(part[0], part[1]);
     if constexpr (parts == 4) v = f(f(part[0], part[2]), f(part[1], part[3]));
-    [&]<int... I>(std::integer_sequence<int, I...>) {
+    [&]<int... Lane>(std::integer_sequence<int, Lane...>) {
       constexpr int n = static_cast<int>(lanes_per_part);
-      if constexpr (n >= 16) v = f(v, __builtin_shufflevector(v, v, (I + 8) % n...));
-      if constexpr (n >= 8) v = f(v, __builtin_shufflevector(v, v, (I + 4) % n...));
-      if constexpr (n >= 4) v = f(v, __builtin_shufflevector(v, v, (I + 2) % n...));
-      v = f(v, __builtin_shufflevector(v, v, (I + 1) % n...));
+      if constexpr (n >= 16) v = f(v, __builtin_shufflevector(v, v, (Lane + 8) % n...));
+      if constexpr (n >= 8) v = f(v, __builtin_shufflevector(v, v, (Lane + 4) % n...));
+      if constexpr (n >= 4) v = f(v, __builtin_shufflevector(v, v, (Lane + 2) % n...));
+      v = f(v, __builtin_shufflevector(v, v, (Lane + 1) % n...));
     }
     (std::make_integer_sequence<int, static_cast<int>(lanes_per_part)>{});
     return v[0];
