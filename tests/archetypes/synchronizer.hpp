@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four published ways to merge replicas, each as small as it can be, and near misses that are broken in exactly one way: what
-// the synchronizer concept must be able to carry.
+// Four published ways to merge replicas, each as small as it can be, and near misses that are broken in exactly one
+// way: what the synchronizer concept must be able to carry.
 #pragma once
 
 #include <cstdint>
@@ -100,8 +100,8 @@ struct delayed_all_reduce : hooks_only {
   [[nodiscard]] session start(world& w, replica_tensors t) const { return {w, std::move(t), delay}; }
 };
 
-/// Local SGD: replicas go their own way and average their parameters every `period` steps, each with the weight of what it
-/// learned from since.
+/// Local SGD: replicas go their own way and average their parameters every `period` steps, each with the weight of what
+/// it learned from since.
 struct local_sgd : hooks_only {
   std::uint32_t period = 2;
 
@@ -223,8 +223,7 @@ struct quiet_session {
 };
 static_assert(synchronizer_session<quiet_session>, "the base of the near misses is whole");
 
-template <class Session>
-struct quiet : hooks_only {
+template <class Session> struct quiet : hooks_only {
   [[nodiscard]] std::size_t extra_bytes(const parameter_layout&, dtype) const { return 0; }
   [[nodiscard]] Session start(world&, replica_tensors) const { return {}; }
 };

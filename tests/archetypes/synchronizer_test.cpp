@@ -15,10 +15,10 @@ constexpr double rate = 0.1;
 
 batches<ragged_data> points() { return {data_for(small_mlp()), {.global_batch = global_batch, .seed = 3}}; }
 
-template <class Synchronizer>
-auto make_trainer(world& w, const Synchronizer& sync) {
-  return trainer{small_mlp(), w, sgd{.learning_rate = rate}, ratio_partitioner{.ratio = {5, 3, 1}}, sync,
-                 untimed(numerics::fast), one_thread()};
+template <class Synchronizer> auto make_trainer(world& w, const Synchronizer& sync) {
+  return trainer{
+      small_mlp(), w, sgd{.learning_rate = rate}, ratio_partitioner{.ratio = {5, 3, 1}}, sync, untimed(numerics::fast),
+      one_thread()};
 }
 
 struct end_of_run {
@@ -57,7 +57,8 @@ struct bare_replica {
   [[nodiscard]] replica_tensors tensors() { return {device, on.id(), &store.layout(), store.params(), store.grads()}; }
   void put(std::uint64_t seed) {
     const auto p = store.params().elements<double>();
-    for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<double>(stable_hash{}.add(seed).add(i).value() % 2000) / 1000.0 - 1;
+    for (std::size_t i = 0; i < p.size(); ++i)
+      p[i] = static_cast<double>(stable_hash{}.add(seed).add(i).value() % 2000) / 1000.0 - 1;
   }
 };
 
@@ -76,7 +77,8 @@ TEST_CASE("delayed all_reduce applies the gradient of an earlier step, and loses
     }
   }
   late.delay = 1;
-  REQUIRE(relative_distance(train(3, 2, late)[0].parameters, train(3, 2, all_reduce_synchronizer{})[0].parameters) > 1e-4);
+  REQUIRE(relative_distance(train(3, 2, late)[0].parameters, train(3, 2, all_reduce_synchronizer{})[0].parameters) >
+          1e-4);
   bare_replica r;
   world w = self();
   auto session = late.start(w, r.tensors());
@@ -154,7 +156,8 @@ TEST_CASE("a wave server ends with the start plus all that was pushed, and worke
   run_ranks(3, [&](world& w) {
     auto t = make_trainer(w, wave_server{});
     if (w.rank() == rank_id{0}) start = parameters_of(t);
-    plan p{.num_layers = small_mlp().size(), .global_batch = global_batch,
+    plan p{.num_layers = small_mlp().size(),
+           .global_batch = global_batch,
            .roles = {rank_role::server, rank_role::worker, rank_role::worker}};
     for (const std::uint32_t r : {1U, 2U}) {
       p.replicas.push_back({.share = r == 1 ? 6U : 3U, .stages = {{.end_layer = p.num_layers, .rank = rank_id{r}}}});

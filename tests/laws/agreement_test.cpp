@@ -25,8 +25,7 @@ struct answers {
 using runner = void (*)(std::uint32_t, const std::function<void(world&)>&);
 void in_process(std::uint32_t ranks, const std::function<void(world&)>& body) { run_ranks(ranks, body); }
 
-template <class Body>
-answers run_and_catch(std::uint32_t ranks, Body&& body, runner start = &in_process) {
+template <class Body> answers run_and_catch(std::uint32_t ranks, Body&& body, runner start = &in_process) {
   answers all{std::vector<std::optional<error>>(ranks)};
   const auto began = std::chrono::steady_clock::now();
   start(ranks, [&](world& w) {
@@ -69,8 +68,16 @@ struct start_options {
 };
 
 void start_and_step(world& w, const start_options& s) {
-  trainer t{s.model, w, s.optimizer, s.rate, s.clip, ratio_partitioner{}, one_f_one_b_scheduler{.micro_batches = s.micro_batches},
-            s.sync, s.options, one_thread()};
+  trainer t{s.model,
+            w,
+            s.optimizer,
+            s.rate,
+            s.clip,
+            ratio_partitioner{},
+            one_f_one_b_scheduler{.micro_batches = s.micro_batches},
+            s.sync,
+            s.options,
+            one_thread()};
   ragged_data data = data_for(s.model);
   data.seed = s.data_seed;
   (void)t.step(batches<ragged_data>{data, {.global_batch = s.global_batch, .seed = s.order_seed}});
@@ -78,11 +85,12 @@ void start_and_step(world& w, const start_options& s) {
 
 /// Two and three ranks, in process and over TCP, of which the last was started with `odd`.
 void expect_refused(const start_options& odd, const std::string& mine, const std::string& theirs) {
-  for (const auto start : {&in_process, static_cast<runner>([](std::uint32_t n, const std::function<void(world&)>& body) {
-                             run_tcp_ranks(n, body);
-                           })}) {
+  for (const auto start :
+       {&in_process,
+        static_cast<runner>([](std::uint32_t n, const std::function<void(world&)>&body) { run_tcp_ranks(n, body); })}) {
     for (const std::uint32_t ranks : {2U, 3U}) {
-      expect_mismatch(run_and_catch(ranks, [&](world& w) { start_and_step(w, is_odd(w) ? odd : start_options{}); }, start),
+      expect_mismatch(run_and_catch(
+                          ranks, [&](world& w) { start_and_step(w, is_odd(w) ? odd : start_options{}); }, start),
                       mine, theirs);
     }
   }
@@ -132,8 +140,12 @@ TEST_CASE("ranks with different data, order or batch are refused", "[laws]") {
 
 TEST_CASE("ranks with different plans are refused", "[laws]") {
   const auto plan_for = [](std::size_t first, std::uint64_t epoch) {
-    plan p{.epoch = epoch, .num_layers = small_mlp().size(), .global_batch = 6, .roles = {rank_role::worker, rank_role::worker}};
-    for (std::uint32_t r = 0; r < 2; ++r) p.replicas.push_back({.stages = {{.end_layer = p.num_layers, .rank = rank_id{r}}}});
+    plan p{.epoch = epoch,
+           .num_layers = small_mlp().size(),
+           .global_batch = 6,
+           .roles = {rank_role::worker, rank_role::worker}};
+    for (std::uint32_t r = 0; r < 2; ++r)
+      p.replicas.push_back({.stages = {{.end_layer = p.num_layers, .rank = rank_id{r}}}});
     return with_shares(std::move(p), {first, 6 - first});
   };
   const auto rebind_to = [&](const plan& mine, const plan& odd) {
@@ -152,7 +164,9 @@ TEST_CASE("ranks that resumed at different steps are refused", "[laws]") {
   const temp_dir folder{"agreement"};
   const batches<ragged_data> source{data_for(small_mlp()), {.global_batch = 6}};
   const auto file = [&](int step) { return (folder / std::to_string(step)).string(); };
-  const auto make = [](world& w) { return trainer{small_mlp(), w, ratio_partitioner{}, untimed(numerics::fast), one_thread()}; };
+  const auto make = [](world& w) {
+    return trainer{small_mlp(), w, ratio_partitioner{}, untimed(numerics::fast), one_thread()};
+  };
   run_ranks(2, [&](world& w) {
     auto t = make(w);
     for (const int step : {1, 2}) {
@@ -180,7 +194,8 @@ TEST_CASE("a rank that stops early is an error for the others, not a hang", "[la
   };
   // In one process the handle of the rank that stopped lives on, so the others see silence; over TCP they see it leave.
   const answers silent = run_and_catch(3, body);
-  const answers gone = run_and_catch(3, body, [](std::uint32_t n, const std::function<void(world&)>& b) { run_tcp_ranks(n, b); });
+  const answers gone =
+      run_and_catch(3, body, [](std::uint32_t n, const std::function<void(world&)>& b) { run_tcp_ranks(n, b); });
   for (const auto* v : {&silent, &gone}) {
     REQUIRE(v->seconds < patience_s);
     REQUIRE_FALSE(v->met[2].has_value());

@@ -28,8 +28,7 @@ struct mean_of_means_synchronizer {
     void bucket_ready(const bucket&, sync_step&) {}
     void before_update(sync_step& step) {
       if (step.local.weight > 0) {
-        tensors.device.launch(op::scale{.values = tensors.grads, .factor = 1 / step.local.weight},
-                              tensors.stream);
+        tensors.device.launch(op::scale{.values = tensors.grads, .factor = 1 / step.local.weight}, tensors.stream);
       }
       tensors.device.synchronize(tensors.stream);
       ranks.all_reduce(tensors.grads, reduce_op::sum, traffic_class::gradient);

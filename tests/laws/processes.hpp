@@ -2,16 +2,16 @@
 // A job of true processes: this one is rank 0, the others run a hidden test case of the same executable.
 #pragma once
 
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <spawn.h>
 #include <stdexcept>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -24,8 +24,8 @@ namespace hetero::test {
 /// Children that have not ended are killed when the object goes.
 class process_job {
  public:
-  /// Starts `ranks - 1` processes that run `test_case` with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, and meets
-  /// them. @throws std::runtime_error when one cannot be started; error as the rendezvous does
+  /// Starts `ranks - 1` processes that run `test_case` with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, and
+  /// meets them. @throws std::runtime_error when one cannot be started; error as the rendezvous does
   process_job(std::uint32_t ranks, const std::string& test_case, const std::string& role = "") {
     rendezvous_options options;
     options.world_size = ranks;

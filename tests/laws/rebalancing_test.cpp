@@ -40,9 +40,7 @@ ragged_data many_points() {
   return data;
 }
 
-trainer_options timed() {
-  return {.seed = 7, .mode = numerics::fast, .measure = true, .rebalance = true};
-}
+trainer_options timed() { return {.seed = 7, .mode = numerics::fast, .measure = true, .rebalance = true}; }
 
 /// Trains `steps` steps; `before_step(rank, step)` may turn speeds.
 template <class BeforeStep>
@@ -85,7 +83,8 @@ TEST_CASE("within 10 steps of a change the shares use 95 % of the new speeds", "
   struct change {
     double from, to;
   };
-  for (const auto& [from, to] : {change{1000, 250}, change{250, 1000}, change{1000, 500}, change{500, 750}, change{1000, 50}}) {
+  for (const auto& [from, to] :
+       {change{1000, 250}, change{250, 1000}, change{1000, 500}, change{500, 750}, change{1000, 50}}) {
     for (const double noise : {0.0, 0.05}) {
       const virtual_device second{from, noise, 11};
       const std::vector<any_device> devices{virtual_device{1000, noise, 12}, second};
@@ -116,8 +115,9 @@ TEST_CASE("control: without rebalancing the shares stay", "[laws]") {
 }
 
 TEST_CASE("noise of 5 % does not make the shares flutter", "[laws]") {
-  const history run = train({virtual_device{1000, 0.05, 21}, virtual_device{400, 0.05, 22}, virtual_device{700, 0.05, 23}}, 200,
-                            timed(), [](auto, auto) {});
+  const history run =
+      train({virtual_device{1000, 0.05, 21}, virtual_device{400, 0.05, 22}, virtual_device{700, 0.05, 23}}, 200,
+            timed(), [](auto, auto) {});
   INFO(run.changes << " changes in 200 steps");
   REQUIRE(run.changes <= 10);
   for (const auto& shares : run.shares) REQUIRE(efficiency(shares, {1000, 400, 700}) >= 0.93);
@@ -125,10 +125,11 @@ TEST_CASE("noise of 5 % does not make the shares flutter", "[laws]") {
 
 TEST_CASE("replaying the recorded shares repeats a run bit by bit in fast mode", "[laws]") {
   const virtual_device second{1000, 0.05, 31};
-  const history first = train({virtual_device{1000, 0.05, 32}, second}, 40, timed(), [&](std::size_t rank, std::uint64_t step) {
-    if (rank == 1 && step == 10) virtual_device{second}.set_speed(300);
-    if (rank == 1 && step == 25) virtual_device{second}.set_speed(800);
-  });
+  const history first =
+      train({virtual_device{1000, 0.05, 32}, second}, 40, timed(), [&](std::size_t rank, std::uint64_t step) {
+        if (rank == 1 && step == 10) virtual_device{second}.set_speed(300);
+        if (rank == 1 && step == 25) virtual_device{second}.set_speed(800);
+      });
   REQUIRE(first.records.size() >= 3);
 
   trainer_options replay = timed();
@@ -145,8 +146,8 @@ TEST_CASE("replaying the recorded shares repeats a run bit by bit in fast mode",
 }
 
 TEST_CASE("shares follow an emulated device that is turned while it works", "[laws]") {
-  // The same with real work and the real decorator. Its seconds are CPU seconds of a machine that others use too, so the
-  // bound is wider; the shares, not the clock, are judged.
+  // The same with real work and the real decorator. Its seconds are CPU seconds of a machine that others use too, so
+  // the bound is wider; the shares, not the clock, are judged.
   const mlp wide{{.widths = {64, 256, 256, 10}}};
   ragged_data data = data_for(wide);
   data.samples = 1000;
@@ -155,7 +156,8 @@ TEST_CASE("shares follow an emulated device that is turned while it works", "[la
   const throttle_control control{1.0};
   std::vector<std::vector<std::size_t>> shares;
   run_ranks(2, [&](world& w, rank_id rank) {
-    any_device device = rank == rank_id{0} ? any_device{cpu_device{}} : any_device{throttled_device{cpu_device{}, control}};
+    any_device device =
+        rank == rank_id{0} ? any_device{cpu_device{}} : any_device{throttled_device{cpu_device{}, control}};
     trainer t{wide, w, sgd{}, balanced_partitioner{}, timed(), device};
     for (int i = 0; i < 60; ++i) {
       if (rank == rank_id{1} && i == 20) throttle_control{control}.set_speed(0.25);

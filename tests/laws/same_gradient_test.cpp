@@ -44,16 +44,21 @@ outcome train(world& w, const setting& s, const Optimizer& optimizer, const Sync
   const Model m = model_of(static_cast<const Model*>(nullptr), s);
   ragged_data data = data_for(m, s.type);
   data.ragged = s.ragged;
-  trainer t{m, w, optimizer, partitioner_for(s.shares, w.world_size()),
-            one_f_one_b_scheduler{.micro_batches = s.micro_batches}, sync, clip_norm{.max_norm = 0.7},
-            untimed(s.mode, s.type), one_thread()};
+  trainer t{m,
+            w,
+            optimizer,
+            partitioner_for(s.shares, w.world_size()),
+            one_f_one_b_scheduler{.micro_batches = s.micro_batches},
+            sync,
+            clip_norm{.max_norm = 0.7},
+            untimed(s.mode, s.type),
+            one_thread()};
   outcome out;
   note_steps(t, batches<ragged_data>{data, {.global_batch = global_batch, .seed = 3}}, steps, out);
   return out;
 }
 
-template <class Model>
-outcome train(world& w, const setting& s) {
+template <class Model> outcome train(world& w, const setting& s) {
   if (s.mode == numerics::reproducible) return train<Model>(w, s, adamw{.learning_rate = 0.01}, s.sync);
   return train<Model>(w, s, sgd{.learning_rate = 0.05, .momentum = 0.9}, s.sync);
 }
@@ -62,15 +67,13 @@ using runner = void (*)(std::uint32_t, const std::function<void(world&)>&);
 void in_process(std::uint32_t ranks, const std::function<void(world&)>& body) { run_ranks(ranks, body); }
 void over_tcp(std::uint32_t ranks, const std::function<void(world&)>& body) { run_tcp_ranks(ranks, body); }
 
-template <class Model>
-std::vector<outcome> run(runner start, std::uint32_t ranks, const setting& s) {
+template <class Model> std::vector<outcome> run(runner start, std::uint32_t ranks, const setting& s) {
   std::vector<outcome> all(ranks);
   start(ranks, [&](world& w) { all[index_of(w.rank())] = train<Model>(w, s); });
   return all;
 }
 
-template <class Model>
-outcome alone(setting s) {
+template <class Model> outcome alone(setting s) {
   s.micro_batches = 1;
   s.sync = {};
   return run<Model>(in_process, 1, s).front();
@@ -201,7 +204,8 @@ TEST_CASE("control: one changed sample weight is seen by every comparison", "[la
   }
 }
 
-// --- processes ---------------------------------------------------------------------------------------------------------
+// --- processes
+// ---------------------------------------------------------------------------------------------------------
 
 namespace {
 constexpr setting process_settings[] = {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small training runs whose results can be compared: data with ragged targets, every way to split it, and what came out.
+// Small training runs whose results can be compared: data with ragged targets, every way to split it, and what came
+// out.
 #pragma once
 
 #include <algorithm>
@@ -27,14 +28,14 @@
 
 namespace hetero::test {
 
-/// Made-up samples that count unequally: some targets are ignored, some samples weigh more, less or nothing. Tokens for a
-/// gpt, numbers with one class for an mlp. A sample is a pure function of its id.
+/// Made-up samples that count unequally: some targets are ignored, some samples weigh more, less or nothing. Tokens for
+/// a gpt, numbers with one class for an mlp. A sample is a pure function of its id.
 struct ragged_data {
   std::uint64_t samples = 23;
   bool tokens = true;
-  std::size_t extent = 8;    ///< tokens of a window, or numbers of a point
+  std::size_t extent = 8;  ///< tokens of a window, or numbers of a point
   std::size_t classes = 11;
-  dtype type = dtype::f32;   ///< of numbers
+  dtype type = dtype::f32;  ///< of numbers
   bool ragged = true;
   std::uint64_t seed = 1;
 
@@ -44,7 +45,14 @@ struct ragged_data {
   [[nodiscard]] dtype input_type() const { return tokens ? dtype::i32 : type; }
   [[nodiscard]] dtype target_type() const { return dtype::i32; }
   [[nodiscard]] std::uint64_t fingerprint() const {
-    return stable_hash{}.add(samples).add(tokens ? 1U : 0U).add(extent).add(classes).add(ragged ? 1U : 0U).add(seed).value();
+    return stable_hash{}
+        .add(samples)
+        .add(tokens ? 1U : 0U)
+        .add(extent)
+        .add(classes)
+        .add(ragged ? 1U : 0U)
+        .add(seed)
+        .value();
   }
 
   void load(std::span<const std::uint64_t> ids, batch& out) const {
@@ -70,9 +78,14 @@ struct ragged_data {
   void put_input(const tensor_view& to, std::size_t at, std::uint64_t drawn) const {
     const double number = static_cast<double>(drawn % 2000) / 1000.0 - 1.0;
     switch (input_type()) {
-      case dtype::i32: to.as<std::int32_t>()[at] = static_cast<std::int32_t>(drawn % classes); break;
-      case dtype::f64: to.as<double>()[at] = number; break;
-      default: to.as<float>()[at] = static_cast<float>(number);
+      case dtype::i32:
+        to.as<std::int32_t>()[at] = static_cast<std::int32_t>(drawn % classes);
+        break;
+      case dtype::f64:
+        to.as<double>()[at] = number;
+        break;
+      default:
+        to.as<float>()[at] = static_cast<float>(number);
     }
   }
 };
@@ -127,19 +140,19 @@ struct outcome {
   tensors parameters;  ///< at the end, with optimizer state
 };
 
-template <class Trainer>
-[[nodiscard]] tensors gradients_of(Trainer& t) {
+template <class Trainer> [[nodiscard]] tensors gradients_of(Trainer& t) {
   tensors all;
   for (const auto& entry : t.parameters().layout().entries) {
-    if (entry.spec.trainable) all[entry.spec.name] = values_of(t.parameters().grads().slice(0, entry.offset, entry.end()));
+    if (entry.spec.trainable)
+      all[entry.spec.name] = values_of(t.parameters().grads().slice(0, entry.offset, entry.end()));
   }
   return all;
 }
 
-template <class Trainer>
-[[nodiscard]] tensors parameters_of(Trainer& t) {
+template <class Trainer> [[nodiscard]] tensors parameters_of(Trainer& t) {
   tensors all;
-  for (const auto& tensor : t.parameters().named()) all[tensor.name] = values_of(tensor.view.reshape({tensor.view.count()}));
+  for (const auto& tensor : t.parameters().named())
+    all[tensor.name] = values_of(tensor.view.reshape({tensor.view.count()}));
   return all;
 }
 
@@ -162,9 +175,8 @@ void note_steps(Trainer& t, const Source& source, std::uint64_t count, outcome& 
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) { return same_bits(x, y); });
 }
 [[nodiscard]] inline bool same_bits(const tensors& a, const tensors& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.first == y.first && same_bits(x.second, y.second);
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) { return x.first == y.first && same_bits(x.second, y.second); });
 }
 [[nodiscard]] inline bool same_bits(const outcome& a, const outcome& b) {
   return same_bits(a.losses, b.losses) && same_bits(a.norms, b.norms) && same_bits(a.parameters, b.parameters) &&
@@ -189,7 +201,8 @@ void note_steps(Trainer& t, const Source& source, std::uint64_t count, outcome& 
   double worst = a.size() == b.size() ? 0 : std::numeric_limits<double>::infinity();
   for (const auto& [name, values] : b) {
     const auto found = a.find(name);
-    worst = std::max(worst, found == a.end() ? std::numeric_limits<double>::infinity() : relative_distance(found->second, values));
+    worst = std::max(
+        worst, found == a.end() ? std::numeric_limits<double>::infinity() : relative_distance(found->second, values));
   }
   return worst;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CPU device that counts virtual seconds: each sample it trains or scores costs a fixed time at its speed, with noise on
-// request. What depends on speeds can be tested without a clock.
+// A CPU device that counts virtual seconds: each sample it trains or scores costs a fixed time at its speed, with noise
+// on request. What depends on speeds can be tested without a clock.
 #pragma once
 
 #include <atomic>

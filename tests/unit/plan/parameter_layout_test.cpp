@@ -21,7 +21,8 @@ struct listed_layer {
   [[nodiscard]] std::vector<tensor_spec> saved(const saved_request&) const { return {}; }
   [[nodiscard]] double forward_flops(const shape&) const { return 0; }
   void forward(execution&, layer_parameters, tensor_view, tensor_view, const saved_state&) const {}
-  void backward_input(execution&, layer_parameters, tensor_view, tensor_view, const saved_state&, layer_gradients) const {}
+  void backward_input(execution&, layer_parameters, tensor_view, tensor_view, const saved_state&,
+                      layer_gradients) const {}
   void backward_weight(execution&, layer_parameters, tensor_view, const saved_state&, layer_gradients) const {}
 };
 static_assert(layer<listed_layer>);
@@ -34,10 +35,7 @@ struct listed_model {
   [[nodiscard]] shape input_shape(std::size_t n) const { return {n, 1}; }
   [[nodiscard]] std::string unit_name(std::size_t i) const { return "unit." + std::to_string(i); }
   [[nodiscard]] int loss() const { return 0; }
-  template <class F>
-  void visit(std::size_t i, F&& f) const {
-    f(layers[i]);
-  }
+  template <class F> void visit(std::size_t i, F&& f) const { f(layers[i]); }
 };
 static_assert(model<listed_model>);
 
@@ -74,7 +72,8 @@ TEST_CASE("a tied parameter is one tensor, complete with its first layer", "[pla
   const auto& table = layout.at("embedding.token");
   REQUIRE(table.first_layer == 0);
   bool in_head = false;
-  for (const auto index : layout.of_layer.back()) in_head = in_head || layout.entries[index].spec.name == "embedding.token";
+  for (const auto index : layout.of_layer.back())
+    in_head = in_head || layout.entries[index].spec.name == "embedding.token";
   REQUIRE(in_head);
   const listed_model torn{{{{{"a", {3, 5}}}}, {{{"a", {5, 3}}}}}};
   REQUIRE_THROWS_WITH(layout_of(torn), ContainsSubstring("invalid_shape") && ContainsSubstring("tied"));

@@ -21,7 +21,8 @@ plan plan_of(const std::vector<std::size_t>& shares) {
 }  // namespace
 
 TEST_CASE("a full step is cut by the shares, a short one in their proportion, each sample once", "[plan]") {
-  for (const auto& shares : std::vector<std::vector<std::size_t>>{{9}, {5, 3, 1}, {0, 9}, {1, 0, 8, 0}, {3, 3, 3, 3, 3}}) {
+  for (const auto& shares :
+       std::vector<std::vector<std::size_t>>{{9}, {5, 3, 1}, {0, 9}, {1, 0, 8, 0}, {3, 3, 3, 3, 3}}) {
     const plan p = plan_of(shares);
     for (std::size_t samples = 0; samples <= p.global_batch; ++samples) {
       std::size_t next = 0;
@@ -54,7 +55,8 @@ TEST_CASE("other shares make other roles, and must fit", "[plan]") {
   REQUIRE(shares_of(p) == std::vector<std::size_t>{0, 6});
   p = with_shares(p, {6, 0});
   REQUIRE(p.roles == std::vector{rank_role::worker, rank_role::idle});
-  REQUIRE_THROWS_WITH(with_shares(p, {3, 2}), ContainsSubstring("plan_does_not_fit") && ContainsSubstring("global batch is 6"));
+  REQUIRE_THROWS_WITH(with_shares(p, {3, 2}),
+                      ContainsSubstring("plan_does_not_fit") && ContainsSubstring("global batch is 6"));
   REQUIRE_THROWS_WITH(with_shares(p, {6}), ContainsSubstring("1 shares were given for a plan of 2"));
   plan served = plan_of({4, 2});
   served.roles.push_back(rank_role::server);

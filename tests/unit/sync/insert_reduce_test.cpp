@@ -140,7 +140,8 @@ TEST_CASE("a split backward pass reduces after its weight half", "[sync]") {
                         {.kind = action_kind::backward_weight, .end_layer = 2, .after = {1}},
                         {.kind = action_kind::step, .end_layer = 2, .after = {2}}};
   const program with = insert_reduce(actions, buckets);
-  REQUIRE(texts(with) == std::vector<std::string>{"forward r0 s0 m0 layers [0, 2)", "backward_input r0 s0 m0 layers [0, 2)",
+  REQUIRE(texts(with) == std::vector<std::string>{"forward r0 s0 m0 layers [0, 2)",
+                                                  "backward_input r0 s0 m0 layers [0, 2)",
                                                   "backward_weight r0 s0 m0 layers [1, 2)", "reduce r0 s0 m0 bucket 0",
                                                   "backward_weight r0 s0 m0 layers [0, 1)", "reduce r0 s0 m0 bucket 1",
                                                   "step r0 s0 m0 layers [0, 2)"});

@@ -39,8 +39,8 @@ std::vector<std::vector<float>> gradients(std::size_t samples) {
 }
 
 /// Sums `all` on ranks that hold `shares` samples each, visited in `order`.
-std::vector<std::vector<float>> sum_on(const std::vector<std::vector<float>>& all, const std::vector<std::size_t>& shares,
-                                       bool backwards = false) {
+std::vector<std::vector<float>> sum_on(const std::vector<std::vector<float>>& all,
+                                       const std::vector<std::size_t>& shares, bool backwards = false) {
   std::vector<std::vector<float>> results(shares.size());
   run_ranks(static_cast<std::uint32_t>(shares.size()), [&](world& w) {
     const std::size_t r = index_of(w.rank());
@@ -62,8 +62,9 @@ std::vector<std::vector<float>> sum_on(const std::vector<std::vector<float>>& al
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](float x, float y) { return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
 }
 
 }  // namespace
@@ -71,7 +72,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST_CASE("leaves add to the same bits for any split and order, near the true sum", "[sync]") {
   const auto all = gradients(11);
   const auto reference = sum_on(all, {11}).front();
-  for (const auto& shares : std::vector<std::vector<std::size_t>>{{6, 5}, {0, 11}, {5, 3, 3}, {1, 0, 10}, {3, 2, 2, 2, 2}}) {
+  for (const auto& shares :
+       std::vector<std::vector<std::size_t>>{{6, 5}, {0, 11}, {5, 3, 3}, {1, 0, 10}, {3, 2, 2, 2, 2}}) {
     for (const bool backwards : {false, true}) {
       for (const auto& result : sum_on(all, shares, backwards)) REQUIRE(same_bits(result, reference));
     }
@@ -107,7 +109,8 @@ TEST_CASE("one gradient that is not finite is an error on every rank", "[sync]")
       any_device device = cpu_device{};
       stream on{device};
       std::vector<tensor_view> views;
-      for (std::size_t i = 2 * index_of(w.rank()); i < 2 * index_of(w.rank()) + 2; ++i) views.emplace_back(std::span{all[i]});
+      for (std::size_t i = 2 * index_of(w.rank()); i < 2 * index_of(w.rank()) + 2; ++i)
+        views.emplace_back(std::span{all[i]});
       std::vector<float> sum(layout().trainable_elements);
       replica_tensors tensors{device, on.id(), &layout(), {}, tensor_view{std::span{sum}}};
       try {
@@ -124,19 +127,22 @@ TEST_CASE("weighted sums of samples add to the same bits for any split", "[sync]
   std::vector<weighted_sum> samples;
   const counter_rng rng{6, rng_purpose::shuffle, 0};
   for (std::size_t i = 0; i < 13; ++i) {
-    samples.push_back({static_cast<double>(counter_rng::to_unit(rng.block(i)[0])) * std::pow(10.0, static_cast<double>(i % 5)),
-                       0.1 * static_cast<double>(i)});
+    samples.push_back(
+        {static_cast<double>(counter_rng::to_unit(rng.block(i)[0])) * std::pow(10.0, static_cast<double>(i % 5)),
+         0.1 * static_cast<double>(i)});
   }
   const auto total = [&](const std::vector<std::size_t>& borders) {
     std::vector<weighted_sum> all(borders.size() - 1);
     run_ranks(static_cast<std::uint32_t>(all.size()), [&](world& w) {
       const std::size_t r = index_of(w.rank());
-      all[r] = reduce_leaves(w, std::span<const weighted_sum>{samples}.subspan(borders[r], borders[r + 1] - borders[r]));
+      all[r] =
+          reduce_leaves(w, std::span<const weighted_sum>{samples}.subspan(borders[r], borders[r + 1] - borders[r]));
     });
     return all;
   };
   const weighted_sum reference = total({0, 13}).front();
-  for (const auto& borders : std::vector<std::vector<std::size_t>>{{0, 6, 13}, {0, 0, 13}, {0, 4, 4, 13}, {0, 2, 5, 6, 9, 13}}) {
+  for (const auto& borders :
+       std::vector<std::vector<std::size_t>>{{0, 6, 13}, {0, 0, 13}, {0, 4, 4, 13}, {0, 2, 5, 6, 9, 13}}) {
     for (const auto& each : total(borders)) REQUIRE(each == reference);
   }
   weighted_sum plain;

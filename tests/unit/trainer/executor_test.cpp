@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor alone: programs by hand against the obvious loop, and what it refuses. And what ranks compare and agree on.
+// The executor alone: programs by hand against the obvious loop, and what it refuses. And what ranks compare and agree
+// on.
 #include "support/catch.hpp"
 
 #include "laws/training.hpp"
@@ -36,8 +37,11 @@ struct bench {
   bench() { data_for(m, dtype::f64).load(std::vector<std::uint64_t>{0, 1, 4, 5, 6, 8, 9}, samples); }
 
   [[nodiscard]] plan one_rank(std::uint32_t micro_batches) const {
-    return {.num_layers = m.size(), .global_batch = samples.size(), .roles = {rank_role::worker},
-            .replicas = {{.share = samples.size(), .micro_batches = micro_batches, .stages = {{.end_layer = m.size()}}}}};
+    return {
+        .num_layers = m.size(),
+        .global_batch = samples.size(),
+        .roles = {rank_role::worker},
+        .replicas = {{.share = samples.size(), .micro_batches = micro_batches, .stages = {{.end_layer = m.size()}}}}};
   }
   [[nodiscard]] program actions(std::uint32_t micro_batches) const {
     return one_f_one_b_scheduler{}.actions(one_rank(micro_batches), rank_id{0});
@@ -45,13 +49,13 @@ struct bench {
   tensors run(const program& p, std::uint32_t micro_batches) {
     work.run(p, one_rank(micro_batches), samples.view(), 0, hooks);
     tensors all;
-    for (const auto& entry : store.layout().entries) all[entry.spec.name] = values_of(store.grads().slice(0, entry.offset, entry.end()));
+    for (const auto& entry : store.layout().entries)
+      all[entry.spec.name] = values_of(store.grads().slice(0, entry.offset, entry.end()));
     return all;
   }
 };
 
-template <class Body>
-void expect_error(errc code, const std::string& text, Body&& body) {
+template <class Body> void expect_error(errc code, const std::string& text, Body&& body) {
   try {
     body();
     FAIL("nothing was thrown");
@@ -76,7 +80,8 @@ TEST_CASE("any program of a schedule computes the gradient of the plain loop", "
   const weighted_sum loss = plain.run(same, true);
   for (const std::uint32_t micro_batches : {1U, 2U, 3U, 7U, 9U}) {
     for (const bool all_forward : {false, true}) {
-      const program p = all_forward ? gpipe_scheduler{}.actions(b.one_rank(micro_batches), rank_id{0}) : b.actions(micro_batches);
+      const program p =
+          all_forward ? gpipe_scheduler{}.actions(b.one_rank(micro_batches), rank_id{0}) : b.actions(micro_batches);
       const tensors gradient = b.run(p, micro_batches);
       for (const auto& [name, values] : gradient) REQUIRE(relative_distance(values, plain.gradient(name)) < 1e-12);
       const auto losses = b.work.losses();
@@ -124,9 +129,9 @@ TEST_CASE("hooks are called where the program says", "[trainer]") {
 
 TEST_CASE("actions that no pass was built in for are refused by name", "[trainer]") {
   bench b;
-  for (const action_kind kind : {action_kind::recompute, action_kind::send, action_kind::recv, action_kind::gather,
-                                 action_kind::release, action_kind::push, action_kind::pull, action_kind::merge,
-                                 action_kind::offload, action_kind::fetch}) {
+  for (const action_kind kind :
+       {action_kind::recompute, action_kind::send, action_kind::recv, action_kind::gather, action_kind::release,
+        action_kind::push, action_kind::pull, action_kind::merge, action_kind::offload, action_kind::fetch}) {
     expect_error(errc::unsupported, to_string(kind), [&] { (void)b.run({{.kind = kind}}, 1); });
   }
   program backwards = b.actions(1);
@@ -172,7 +177,8 @@ TEST_CASE("a gradient that no layer wrote is cleared, the others are not", "[tra
 
 TEST_CASE("policies describe every digit of themselves", "[trainer]") {
   REQUIRE(describe_policy(adamw{}) == "{0.001, 0.9, 0.999, 1e-08, 0.01}");
-  REQUIRE(describe_policy(adamw{.learning_rate = 0.1}) != describe_policy(adamw{.learning_rate = std::nextafter(0.1, 1.0)}));
+  REQUIRE(describe_policy(adamw{.learning_rate = 0.1}) !=
+          describe_policy(adamw{.learning_rate = std::nextafter(0.1, 1.0)}));
   REQUIRE(describe_policy(sgd{.nesterov = true}) == "{0.01, 0, 0, on}");
   REQUIRE(describe_policy(learning_rate_schedule{linear_rate{.warm_up_steps = 2, .total_steps = 9}}) == "{2{2, 9, 0}}");
   REQUIRE(describe_policy(fixed_partitioner{.shares = {3, 4}}) == "{[3, 4], {}}");
@@ -214,7 +220,8 @@ TEST_CASE("every rank learns what each rank measured", "[trainer]") {
   std::vector<std::vector<std::size_t>> shares(3);
   run_ranks(3, [&](world& w) {
     const auto r = static_cast<std::size_t>(index_of(w.rank()));
-    all[r] = gather_profiles(w, {.device = std::string(r, 'x') + "cpu", .kind = device_kind::cpu,
+    all[r] = gather_profiles(w, {.device = std::string(r, 'x') + "cpu",
+                                 .kind = device_kind::cpu,
                                  .compute = {0.5 * static_cast<double>(r), 1.0 / static_cast<double>(r + 1), 0.25},
                                  .memory_bytes = 1000 * r});
     shares[r] = agreed_shares(w, {r, r + 1, r + 2});
@@ -252,7 +259,8 @@ TEST_CASE("records of a step reach every rank, with the first rank's proposal", 
 static_assert(std::same_as<detail::policy_set<>::optimizer_type, adamw>);
 static_assert(std::same_as<detail::policy_set<>::synchronizer_type, all_reduce_synchronizer>);
 static_assert(std::same_as<detail::policy_set<trainer_options, sgd, even_partitioner>::optimizer_type, sgd>);
-static_assert(std::same_as<detail::policy_set<trainer_options, sgd, even_partitioner>::partitioner_type, even_partitioner>);
+static_assert(
+    std::same_as<detail::policy_set<trainer_options, sgd, even_partitioner>::partitioner_type, even_partitioner>);
 static_assert(std::same_as<detail::policy_set<gpipe_scheduler, any_device>::scheduler_type, gpipe_scheduler>);
 static_assert(std::same_as<detail::policy_set<const sgd&, cosine_rate>::learning_rate_type, cosine_rate>);
 static_assert(!detail::is_policy<trainer_options, optimizer_policy> && !detail::is_policy<int, optimizer_policy>);

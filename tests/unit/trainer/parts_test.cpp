@@ -19,18 +19,17 @@ batches<ragged_data> points() { return {data_for(small_mlp()), {.global_batch = 
 /// One trainer type for most of this file: each costs seconds to compile.
 auto make_trainer(world& w, trainer_options options = untimed(numerics::fast), any_device device = one_thread(),
                   std::vector<double> ratio = {5, 3, 1}) {
-  return trainer{small_mlp(), w, ratio_partitioner{.ratio = std::move(ratio)}, clip_norm{.max_norm = 0.5}, options, device};
+  return trainer{small_mlp(), w,     ratio_partitioner{.ratio = std::move(ratio)}, clip_norm{.max_norm = 0.5},
+                 options,     device};
 }
 
-template <class Trainer>
-batch next_share(Trainer& t, const batches<ragged_data>& source) {
+template <class Trainer> batch next_share(Trainer& t, const batches<ragged_data>& source) {
   const auto ids = source.sample_ids(t.position());
   const sample_range mine = t.share(ids.size());
   return source.load(std::span{ids}.subspan(mine.begin, mine.count()));
 }
 
-template <class Body>
-void expect_error(errc code, const std::string& text, Body&& body) {
+template <class Body> void expect_error(errc code, const std::string& text, Body&& body) {
   try {
     body();
     FAIL("nothing was thrown");
@@ -112,7 +111,8 @@ TEST_CASE("a range ends early or not at all, and another one goes on where it st
     }
     require(a.position() == 3, errc::invalid_argument, "three steps were made");
     for (const step_report& r : a.steps(source, 4)) (void)r;
-    for (const step_report& r : a.steps(source, 0)) throw error{errc::invalid_argument, "no step is " + std::to_string(r.step)};
+    for (const step_report& r : a.steps(source, 0))
+      throw error{errc::invalid_argument, "no step is " + std::to_string(r.step)};
     for (int i = 0; i < 7; ++i) (void)b.step(source);
     cut[index_of(w.rank())] = parameters_of(a);
     whole[index_of(w.rank())] = parameters_of(b);
@@ -129,7 +129,8 @@ TEST_CASE("more ranks than samples: the others are idle and stay equal", "[train
     auto t = make_trainer(w, untimed(), one_thread(), {1});
     note_steps(t, source, 5, all[index_of(w.rank())]);
     const auto& roles = t.current_plan().roles;
-    require(std::count(roles.begin(), roles.end(), rank_role::idle) == 3, errc::invalid_argument, "three ranks are idle");
+    require(std::count(roles.begin(), roles.end(), rank_role::idle) == 3, errc::invalid_argument,
+            "three ranks are idle");
   });
   outcome alone;
   world w = self();
@@ -153,14 +154,14 @@ TEST_CASE("samples for an idle rank are refused, not lost", "[trainer]") {
       }
     });
     FAIL("nothing was thrown");
-  } catch (const error&) {
-  }
+  } catch (const error&) {}
   REQUIRE(refused);
   world w = self();
   auto t = make_trainer(w, untimed());
   t.prepare(points());
   const batch many = points().load(std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7});
-  expect_error(errc::invalid_argument, "reproducible mode computes one sample at a time", [&] { (void)t.step(many.view()); });
+  expect_error(errc::invalid_argument, "reproducible mode computes one sample at a time",
+               [&] { (void)t.step(many.view()); });
 }
 
 TEST_CASE("a step in which nothing counts is an error on every rank and changes nothing", "[trainer]") {
@@ -348,8 +349,13 @@ TEST_CASE("a device that does everything as late as it may trains to the same bi
     const auto run = [&](bool late) {
       std::pair<outcome, double> result;
       run_ranks(2, [&](world& w) {
-        trainer t{small_gpt(0.2), w, ratio_partitioner{.ratio = {2, 1}}, one_f_one_b_scheduler{.micro_batches = 2},
-                  clip_norm{.max_norm = 0.5}, untimed(mode), late ? any_device{deferred_device{}} : one_thread()};
+        trainer t{small_gpt(0.2),
+                  w,
+                  ratio_partitioner{.ratio = {2, 1}},
+                  one_f_one_b_scheduler{.micro_batches = 2},
+                  clip_norm{.max_norm = 0.5},
+                  untimed(mode),
+                  late ? any_device{deferred_device{}} : one_thread()};
         ragged_data data = data_for(small_gpt());
         data.samples = 70;  // more than one piece of an evaluation
         outcome out;
@@ -376,7 +382,9 @@ TEST_CASE("a plan with pipeline stages is refused by an action this trainer was 
   std::vector<std::string> texts(2);
   run_ranks(2, [&](world& w) {
     auto t = make_trainer(w);
-    plan p{.num_layers = small_mlp().size(), .global_batch = global_batch, .roles = {rank_role::worker, rank_role::worker}};
+    plan p{.num_layers = small_mlp().size(),
+           .global_batch = global_batch,
+           .roles = {rank_role::worker, rank_role::worker}};
     p.replicas.push_back({.share = global_batch,
                           .stages = {{.first_layer = 0, .end_layer = 1, .rank = rank_id{0}},
                                      {.first_layer = 1, .end_layer = p.num_layers, .rank = rank_id{1}}}});

@@ -19,10 +19,17 @@ constexpr std::uint64_t global_batch = 7;
 batches<ragged_data> tokens() { return {data_for(small_gpt()), {.global_batch = global_batch, .seed = 3}}; }
 
 auto make_trainer(world& w, trainer_options options = untimed(), double width_factor = 1) {
-  const gpt m = width_factor == 1 ? small_gpt(0.1)
-                                  : gpt{{.layers = 2, .heads = 2, .width = 20, .context = 8, .vocabulary = 11, .dropout = 0.1}};
-  return trainer{m, w, adamw{.learning_rate = 0.01}, cosine_rate{.warm_up_steps = 2, .total_steps = 20}, ratio_partitioner{.ratio = {5, 3, 1}},
-                 clip_norm{.max_norm = 0.5}, options, one_thread()};
+  const gpt m = width_factor == 1
+                    ? small_gpt(0.1)
+                    : gpt{{.layers = 2, .heads = 2, .width = 20, .context = 8, .vocabulary = 11, .dropout = 0.1}};
+  return trainer{m,
+                 w,
+                 adamw{.learning_rate = 0.01},
+                 cosine_rate{.warm_up_steps = 2, .total_steps = 20},
+                 ratio_partitioner{.ratio = {5, 3, 1}},
+                 clip_norm{.max_norm = 0.5},
+                 options,
+                 one_thread()};
 }
 
 plan plan_of(std::vector<std::size_t> shares) {
@@ -42,8 +49,7 @@ tensors unbroken(std::uint64_t steps) {
   return parameters_of(t);
 }
 
-template <class Trainer>
-void train_to(Trainer& t, std::uint64_t position) {
+template <class Trainer> void train_to(Trainer& t, std::uint64_t position) {
   while (t.position() < position) (void)t.step(tokens());
 }
 
@@ -53,8 +59,7 @@ std::string read(const std::string& path) {
 }
 void write(const std::string& path, const std::string& bytes) { std::ofstream{path, std::ios::binary} << bytes; }
 
-template <class Body>
-std::optional<error> caught(Body&& body) {
+template <class Body> std::optional<error> caught(Body&& body) {
   try {
     body();
   } catch (const error& e) {
@@ -278,7 +283,8 @@ TEST_CASE("share histories survive as text", "[trainer]") {
   REQUIRE(share_history_from(to_text(history)) == history);
   REQUIRE(to_text(std::vector<share_record>{}).empty());
   REQUIRE(share_history_from("").empty());
-  for (const char* wrong : {"x", "1", "1:", "1:2,", "1:2;", ":1", "1:2 3", "1:-2", "1;2:3", "99999999999999999999:1", "1::2"}) {
+  for (const char* wrong :
+       {"x", "1", "1:", "1:2,", "1:2;", ":1", "1:2 3", "1:-2", "1;2:3", "99999999999999999999:1", "1::2"}) {
     INFO(wrong);
     const auto e = caught([&] { (void)share_history_from(wrong); });
     REQUIRE(e.has_value());
