@@ -3,7 +3,8 @@
 # hetero chooses its own warnings and instruction set.
 
 add_library(hetero_dev_flags INTERFACE)
-if(TARGET hetero::onednn)
+# Not under a sanitizer: oneDNN brings an OpenMP that is not instrumented.
+if(TARGET hetero::onednn AND NOT HETERO_SANITIZE)
   target_link_libraries(hetero_dev_flags INTERFACE hetero::onednn)
 endif()
 

@@ -167,7 +167,7 @@ TEST_CASE("samples for an idle rank are refused, not lost", "[trainer]") {
 TEST_CASE("a step in which nothing counts is an error on every rank and changes nothing", "[trainer]") {
   for (const numerics mode : {numerics::fast, numerics::reproducible}) {
     std::vector<std::string> texts(3);
-    std::vector<bool> unchanged(3);
+    std::vector<char> unchanged(3);
     run_ranks(3, [&](world& w) {
       auto t = make_trainer(w, untimed(mode));
       const auto source = points();
