@@ -9,10 +9,10 @@
 #include "support/figure.hpp"
 #include "support/torch_peer.hpp"
 
-#include <hetero/model/gpt.hpp>
-#include <hetero/optim/adamw.hpp>
 #include <hetero/device/registry.hpp>
 #include <hetero/device/stream.hpp>
+#include <hetero/model/gpt.hpp>
+#include <hetero/optim/adamw.hpp>
 #include <hetero/trainer/parameter_store.hpp>
 
 #include <limits>
@@ -25,9 +25,12 @@ namespace bench = hetero::bench;
 class update_of_gpt2 {
  public:
   explicit update_of_gpt2(std::uint32_t threads)
-      : stream_{hetero::make_device({.index_or_threads = threads})},
-        store_{stream_.device(), stream_.id(), hetero::layout_of(hetero::gpt{{}}), hetero::dtype::f32, 1,
-               optimizer_.state_names()} {
+      : stream_{hetero::make_device({.index_or_threads = threads})}, store_{stream_.device(),
+                                                                            stream_.id(),
+                                                                            hetero::layout_of(hetero::gpt{{}}),
+                                                                            hetero::dtype::f32,
+                                                                            1,
+                                                                            optimizer_.state_names()} {
     stream_.launch(hetero::op::fill{store_.grads(), 0.01});
   }
 
@@ -129,17 +132,18 @@ void compare(bench::figures& out, std::uint32_t threads) {
   out.add(bench::median_figure(prefix + "/bandwidth", gb_s, "GB/s"));
   auto bandwidth_share = bench::median_figure(prefix + "/bandwidth_share", share, "ratio");
   bandwidth_share.goal = 0.8;
-  bandwidth_share.note =
-      fmt::format("of the best ceiling of each round; medians: add stream {:.1f}, memcpy {:.1f}, plain fused loop {:.1f} GB/s",
-                  bench::median_of(measured.add_gb_s), bench::median_of(measured.memcpy_gb_s),
-                  bench::median_of(measured.loop_gb_s));
+  bandwidth_share.note = fmt::format(
+      "of the best ceiling of each round; medians: add stream {:.1f}, memcpy {:.1f}, plain fused loop {:.1f} GB/s",
+      bench::median_of(measured.add_gb_s), bench::median_of(measured.memcpy_gb_s),
+      bench::median_of(measured.loop_gb_s));
   out.add(bandwidth_share);
 
   bool has_default = false;
   for (std::size_t i = 0; i < peers.size(); ++i) {
     const bool first_torch = peers[i].major < 2;
-    auto speedup = bench::median_figure(prefix + "/speedup_over_torch_" + (first_torch ? "1_" : "newest_") + peers[i].kind,
-                                        bench::paired_ratios(measured.theirs[i], measured.ours), "x");
+    auto speedup =
+        bench::median_figure(prefix + "/speedup_over_torch_" + (first_torch ? "1_" : "newest_") + peers[i].kind,
+                             bench::paired_ratios(measured.theirs[i], measured.ours), "x");
     // The goal is on AdamW as that version ships it; its foreach kind, which one has to ask for, stands beside it.
     if (first_torch && peers[i].kind == "default") {
       speedup.goal = 5;

@@ -2,10 +2,10 @@
 // What training reaches: nanoGPT's CPU setting on Shakespeare's text, from one device and from an uneven pool of three
 // ranks, and a small MLP on MNIST. Losses, not clocks, so runs share the cores.
 //
-// The text: 4 layers, 4 heads, width 128, context 64, batch 12, 2000 steps without dropout; AdamW at 1e-3 after 100 steps
-// of warm-up, cosine to 1e-4, beta2 0.99, weight decay 0.1, clipping at 1. The loss is over the whole last tenth of the
-// text, cut into consecutive windows. The pool's ranks are threads with shares 5:3:1 of every batch; they are not slowed,
-// because an emulated slow device only sleeps, and shares alone decide what is computed.
+// The text: 4 layers, 4 heads, width 128, context 64, batch 12, 2000 steps without dropout; AdamW at 1e-3 after 100
+// steps of warm-up, cosine to 1e-4, beta2 0.99, weight decay 0.1, clipping at 1. The loss is over the whole last tenth
+// of the text, cut into consecutive windows. The pool's ranks are threads with shares 5:3:1 of every batch; they are
+// not slowed, because an emulated slow device only sleeps, and shares alone decide what is computed.
 
 #include "support/figure.hpp"
 
@@ -53,7 +53,8 @@ text_run train_text(hetero::world& world, const hetero::text_corpus& corpus, std
   text_run result;
   for (const auto& step : trainer.steps(training.batches({.global_batch = 12, .context = 64, .seed = seed}), steps)) {
     if (step.step > 1) continue;
-    for (const auto& rank : step.ranks) result.shares += (result.shares.empty() ? "" : ":") + std::to_string(rank.share);
+    for (const auto& rank : step.ranks)
+      result.shares += (result.shares.empty() ? "" : ":") + std::to_string(rank.share);
   }
   result.loss = trainer.evaluate(validation.windows(64));
   return result;

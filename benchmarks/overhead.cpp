@@ -77,10 +77,13 @@ std::vector<double> action_ns(int steps) {
   hetero::parameter_store store{s.device(), s.id(), hetero::layout_of(model), hetero::dtype::f32, 1, {}};
   hetero::no_groups groups;
   hetero::executor<hetero::mlp> executor{model, store, s.device(), s.id(), &groups, {}};
-  const hetero::cluster machines{.ranks = {{.device = "idle", .compute = {.per_sample_s = 1}, .memory_bytes = 1U << 30U}}};
+  const hetero::cluster machines{
+      .ranks = {{.device = "idle", .compute = {.per_sample_s = 1}, .memory_bytes = 1U << 30U}}};
   const hetero::plan plan = hetero::balanced_partitioner{}.partition(
-      hetero::profile_of(model), machines, {.global_batch = samples, .micro_batches = samples, .bytes_per_parameter = 8});
-  const hetero::program actions = hetero::one_f_one_b_scheduler{.micro_batches = samples}.actions(plan, hetero::rank_id{0});
+      hetero::profile_of(model), machines,
+      {.global_batch = samples, .micro_batches = samples, .bytes_per_parameter = 8});
+  const hetero::program actions =
+      hetero::one_f_one_b_scheduler{.micro_batches = samples}.actions(plan, hetero::rank_id{0});
   std::vector<std::uint64_t> ids(samples);
   hetero::batch batch;
   batch.prepare(ids, hetero::dtype::f32, {8}, hetero::dtype::i32, {});
@@ -118,7 +121,8 @@ compilation compile(const std::string& compiler, const std::string& header) {
     out << "#include <" << header << ">\nint main() {}\n";
   }
   const std::string include = std::string{"-I"} + HETERO_BENCH_SOURCE_DIR + "/include";
-  std::vector<std::string> words{"env", "CCACHE_DISABLE=1", compiler, "-std=c++20", "-O0", include, "-c", source.string(), "-o", "/dev/null"};
+  std::vector<std::string> words{"env", "CCACHE_DISABLE=1", compiler, "-std=c++20", "-O0", include,
+                                 "-c",  source.string(),    "-o",     "/dev/null"};
   std::vector<char*> arguments;
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -129,8 +133,11 @@ compilation compile(const std::string& compiler, const std::string& header) {
   rusage usage{};
   while (::wait4(pid, &status, 0, &usage) < 0 && errno == EINTR) {}
   std::filesystem::remove(source);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) throw std::runtime_error{compiler + " does not compile " + header};
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw std::runtime_error{compiler + " does not compile " + header};
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return {seconds(usage.ru_utime) + seconds(usage.ru_stime), static_cast<double>(usage.ru_maxrss) * 1024};
 }
 
@@ -166,7 +173,8 @@ void measure_compile_time(bench::figures& out, const std::string& compiler, cons
 
   const auto core = out.quietly([&] {
     std::vector<std::pair<double, std::string>> each;
-    for (const auto& entry : std::filesystem::directory_iterator{std::string{HETERO_BENCH_SOURCE_DIR} + "/include/hetero/core"}) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator{std::string{HETERO_BENCH_SOURCE_DIR} + "/include/hetero/core"}) {
       const std::string name = entry.path().filename().string();
       double best = compile(compiler, "hetero/core/" + name).cpu_s;
       if (!quick) best = std::min(best, compile(compiler, "hetero/core/" + name).cpu_s);
@@ -175,28 +183,33 @@ void measure_compile_time(bench::figures& out, const std::string& compiler, cons
     std::sort(each.rbegin(), each.rend());
     return each;
   });
-  bench::figure worst{.name = "overhead/compile/" + key + "/worst_core_header", .value = core.front().first, .unit = "CPU s"};
+  bench::figure worst{
+      .name = "overhead/compile/" + key + "/worst_core_header", .value = core.front().first, .unit = "CPU s"};
   if (goals) worst.goal = 2;
   worst.better = bench::direction::at_most;
-  for (const auto& [cost, name] : core) worst.note += fmt::format("{}{} {:.2f}", worst.note.empty() ? "" : ", ", name, cost);
+  for (const auto& [cost, name] : core)
+    worst.note += fmt::format("{}{} {:.2f}", worst.note.empty() ? "" : ", ", name, cost);
   out.add(worst);
 }
 
 void measure_calls(bench::figures& out) {
   const int calls = out.settings().quick ? 20'000 : 200'000;
-  const auto add = [&](const std::string& name, std::vector<double> samples, const std::string& unit, const std::string& note) {
+  const auto add = [&](const std::string& name, std::vector<double> samples, const std::string& unit,
+                       const std::string& note) {
     auto cost = bench::median_figure("overhead/" + name, std::move(samples), unit);
     cost.note = note;
     out.add(cost);
   };
   add("dispatch_any_device", out.quietly([&] { return launch_ns(idle_device{}, 10 * calls); }), "ns",
       "one op to a device that does nothing");
-  add("launch_cpu_direct", out.quietly([&] { return direct_launch_ns(calls); }), "ns", "fill of 16 floats by cpu_device");
+  add("launch_cpu_direct", out.quietly([&] { return direct_launch_ns(calls); }), "ns",
+      "fill of 16 floats by cpu_device");
   add("launch_cpu_any_device", out.quietly([&] { return launch_ns(hetero::make_device({}), calls); }), "ns",
       "the same through any_device");
   add("executor_action", out.quietly([&] { return action_ns(calls / 200); }), "ns",
       "forward or backward of one linear layer and loss, on a device that does nothing");
-  add("all_reduce_1_KiB_in_process", out.quietly([&] { return all_reduce_us(calls / 100); }), "us", "2 ranks, blocking");
+  add("all_reduce_1_KiB_in_process", out.quietly([&] { return all_reduce_us(calls / 100); }), "us",
+      "2 ranks, blocking");
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of an uneven pool a job uses, and how fast it follows a device whose speed changes. Slow devices are emulated.
+// How much of an uneven pool a job uses, and how fast it follows a device whose speed changes. Slow devices are
+// emulated.
 //
-// Pool efficiency = samples per second of the job / sum over its devices of their own samples per second, all in one run
-// with every device working at once and unsynchronised: windows of at least 5 s, solo and joint interleaved, median of 5.
-// Two processes over TCP, one thread each, nanoGPT's CPU setting with a global batch of 128. Alone, a device trains the
-// same job on its own. A solo window ends for each device with its own step, and each goes on unmeasured until the other
-// has surely ended too, so that neither is measured beside an idle core.
+// Pool efficiency = samples per second of the job / sum over its devices of their own samples per second, all in one
+// run with every device working at once and unsynchronised: windows of at least 5 s, solo and joint interleaved, median
+// of 5. Two processes over TCP, one thread each, nanoGPT's CPU setting with a global batch of 128. Alone, a device
+// trains the same job on its own. A solo window ends for each device with its own step, and each goes on unmeasured
+// until the other has surely ended too, so that neither is measured beside an idle core.
 
 #include "support/figure.hpp"
 #include "support/peer_process.hpp"
@@ -59,7 +60,8 @@ class contestant {
   }
   [[nodiscard]] std::string shares() const {
     std::string text;
-    for (const auto share : hetero::shares_of(joint_.current_plan())) text += (text.empty() ? "" : ":") + std::to_string(share);
+    for (const auto share : hetero::shares_of(joint_.current_plan()))
+      text += (text.empty() ? "" : ":") + std::to_string(share);
     return text;
   }
 
@@ -98,9 +100,10 @@ class contestant {
   }
 
  private:
-  using joint_type = hetero::trainer<hetero::gpt, hetero::world, hetero::any_device, hetero::trainer_options, hetero::adamw>;
-  using even_type = hetero::trainer<hetero::gpt, hetero::world, hetero::any_device, hetero::trainer_options, hetero::adamw,
-                                    hetero::even_partitioner>;
+  using joint_type =
+      hetero::trainer<hetero::gpt, hetero::world, hetero::any_device, hetero::trainer_options, hetero::adamw>;
+  using even_type = hetero::trainer<hetero::gpt, hetero::world, hetero::any_device, hetero::trainer_options,
+                                    hetero::adamw, hetero::even_partitioner>;
 
   static hetero::trainer_options options(bool follow) { return {.measure = follow, .rebalance = follow}; }
   static hetero::adamw optimizer() { return {.learning_rate = 1e-3, .beta2 = 0.99, .weight_decay = 0.1}; }
@@ -190,7 +193,8 @@ nlohmann::json run_processes(const std::vector<std::string>& arguments) {
 void measure_efficiency(bench::figures& out, double speed) {
   const bool quick = out.settings().quick;
   const auto measured = out.quietly([&] {
-    return run_processes({"--speed", std::to_string(speed), "--rounds", quick ? "2" : "5", "--window", quick ? "1" : "5"});
+    return run_processes(
+        {"--speed", std::to_string(speed), "--rounds", quick ? "2" : "5", "--window", quick ? "1" : "5"});
   });
   const auto list = [&](const char* name) { return measured.at(name).get<std::vector<double>>(); };
   const auto solo = list("solo");
@@ -198,8 +202,9 @@ void measure_efficiency(bench::figures& out, double speed) {
   const std::string emulated = speed < 1 ? "second device emulated" : "two real devices";
   auto efficiency = bench::median_figure(prefix + "/efficiency", bench::paired_ratios(list("joint"), solo), "ratio");
   efficiency.goal = 0.975;
-  efficiency.note = fmt::format("{}, shares {}, medians {:.1f} of {:.1f} samples/s", emulated,
-                                measured.at("shares").get<std::string>(), bench::median_of(list("joint")), bench::median_of(solo));
+  efficiency.note =
+      fmt::format("{}, shares {}, medians {:.1f} of {:.1f} samples/s", emulated,
+                  measured.at("shares").get<std::string>(), bench::median_of(list("joint")), bench::median_of(solo));
   out.add(efficiency);
   std::vector<double> ratios = list("even");
   for (std::size_t i = 0; i < ratios.size(); ++i) ratios[i] /= solo[2 * i];
@@ -222,21 +227,23 @@ void measure_drift(bench::figures& out) {
   const bool quick = out.settings().quick;
   constexpr double slow = 0.4;
   const auto measured = out.quietly([&] {
-    return run_processes({"--drift", "--speed", std::to_string(slow), "--rounds", quick ? "1" : "5", "--window", quick ? "1.5" : "5"});
+    return run_processes(
+        {"--drift", "--speed", std::to_string(slow), "--rounds", quick ? "1" : "5", "--window", quick ? "1.5" : "5"});
   });
   const auto sums = measured.at("sum").get<std::vector<double>>();
   const auto rates = measured.at("rates").get<std::vector<std::vector<double>>>();
   for (const std::size_t back : {0U, 1U}) {
     std::vector<double> steps;
     for (std::size_t i = back; i < rates.size(); i += 2) steps.push_back(steps_until(rates[i], 0.95 * sums[back]));
-    auto recovery = bench::median_figure(back == 0 ? "pool/drift/steps_after_slowdown" : "pool/drift/steps_after_speedup",
-                                         steps, "steps");
+    auto recovery = bench::median_figure(
+        back == 0 ? "pool/drift/steps_after_slowdown" : "pool/drift/steps_after_speedup", steps, "steps");
     recovery.goal = 10;
     recovery.better = bench::direction::at_most;
     std::string first;
     for (std::size_t i = 0; i < 12; ++i) first += fmt::format(" {:.2f}", rates[back][i] / sums[back]);
-    recovery.note = fmt::format("second device (emulated) {} {:.0f} %; until above 95 % of the new sum {:.1f} samples/s; first time:{}",
-                                back == 0 ? "falls to" : "is back from", 100 * slow, sums[back], first);
+    recovery.note = fmt::format(
+        "second device (emulated) {} {:.0f} %; until above 95 % of the new sum {:.1f} samples/s; first time:{}",
+        back == 0 ? "falls to" : "is back from", 100 * slow, sums[back], first);
     out.add(recovery);
   }
 }

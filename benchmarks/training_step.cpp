@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training step (forward, loss, backward, AdamW) of GPT-2 124M and of nanoGPT's CPU setting against PyTorch, in fp32.
+// One training step (forward, loss, backward, AdamW) of GPT-2 124M and of nanoGPT's CPU setting against PyTorch, in
+// fp32.
 //
 // Both sides are live processes that take turns, a step of ours, a step of theirs, so that whatever the machine does
 // meets both. Both do the same work: equal sizes, random tokens drawn in the step, AdamW with weight decay and without
-// clipping. PyTorch runs in the fastest of its modes. --profile MODEL prints where our time goes, op by op.
+// clipping. PyTorch runs in the fastest of its modes. One thing differs: nanoGPT's GELU is the erf form and ours the
+// tanh form; the peer keeps its own, with which it is the faster one. --profile MODEL prints where our time goes, op by
+// op.
 
 #include "support/ceilings.hpp"
 #include "support/figure.hpp"
@@ -32,8 +35,16 @@ struct setting {
 
 const setting settings[] = {
     {"gpt2", {}, 4, 2, 11, 3, 1, 0, 1.8, 1.2},
-    {"nanogpt", {.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = 65, .bias = false}, 12, 1, 21, 5, 10,
-     3, 1.3, 1.3},
+    {"nanogpt",
+     {.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = 65, .bias = false},
+     12,
+     1,
+     21,
+     5,
+     10,
+     3,
+     1.3,
+     1.3},
 };
 constexpr std::uint64_t context = 64;
 
@@ -132,10 +143,13 @@ double turn(bench::step_server& server, const setting& s) {
 void compare(bench::figures& out, const setting& s) {
   const bool quick = out.settings().quick;
   const std::string script = std::string{HETERO_BENCH_SOURCE_DIR} + "/benchmarks/peers/torch_step.py";
-  bench::torch_peers peers = bench::start_torch_peers(
-      out.settings(), script, {"--model", s.name, "--threads", std::to_string(s.threads)},
-      {{"--optimizer", "default"}, {"--optimizer", "foreach"}, {"--optimizer", "fused"}, {"--optimizer", "fused", "--compile"}},
-      s.name == "gpt2" ? 3 : 40);
+  bench::torch_peers peers =
+      bench::start_torch_peers(out.settings(), script, {"--model", s.name, "--threads", std::to_string(s.threads)},
+                               {{"--optimizer", "default"},
+                                {"--optimizer", "foreach"},
+                                {"--optimizer", "fused"},
+                                {"--optimizer", "fused", "--compile"}},
+                               s.name == "gpt2" ? 3 : 40);
   bench::step_server ours{{"/proc/self/exe", "--serve", s.name}};
 
   const auto measured = out.quietly([&] {
@@ -156,9 +170,12 @@ void compare(bench::figures& out, const setting& s) {
     for (double& value : rates) value = work / value;
     return rates;
   };
-  out.add(bench::median_figure(prefix + "/tokens_per_second", per_step(static_cast<double>(s.batch * context)), "tokens/s"));
-  auto share = bench::median_figure(prefix + "/share_of_fma_peak", per_step(step_flops(s) / measured.peak_gflops / 1e9), "ratio");
-  share.note = fmt::format("peak {:.0f} GFLOP/s measured, {:.3g} GFLOP a step", measured.peak_gflops, step_flops(s) / 1e9);
+  out.add(bench::median_figure(prefix + "/tokens_per_second", per_step(static_cast<double>(s.batch * context)),
+                               "tokens/s"));
+  auto share = bench::median_figure(prefix + "/share_of_fma_peak", per_step(step_flops(s) / measured.peak_gflops / 1e9),
+                                    "ratio");
+  share.note =
+      fmt::format("peak {:.0f} GFLOP/s measured, {:.3g} GFLOP a step", measured.peak_gflops, step_flops(s) / 1e9);
   out.add(share);
 
   const auto against = [&](const std::string& name, bench::torch_peer* peer, double goal, const std::string& wanted) {
@@ -169,10 +186,12 @@ void compare(bench::figures& out, const setting& s) {
       return;
     }
     const auto& seconds = measured.theirs[static_cast<std::size_t>(peer - peers.running.data())];
-    auto speedup = bench::median_figure(prefix + "/speedup_over_" + name, bench::paired_ratios(seconds, measured.ours), "x");
+    auto speedup =
+        bench::median_figure(prefix + "/speedup_over_" + name, bench::paired_ratios(seconds, measured.ours), "x");
     speedup.goal = goal;
     speedup.peer = peer->fastest.label();
-    speedup.note = fmt::format("its median {:.4g} s, ours {:.4g} s", bench::median_of(seconds), bench::median_of(measured.ours));
+    speedup.note =
+        fmt::format("its median {:.4g} s, ours {:.4g} s", bench::median_of(seconds), bench::median_of(measured.ours));
     out.add(speedup);
     if (!memory) return;
     bench::figure lean{.name = prefix + "/memory_over_" + name,
@@ -181,7 +200,8 @@ void compare(bench::figures& out, const setting& s) {
                        .goal = 0.80,
                        .better = bench::direction::at_most,
                        .peer = peer->leanest};
-    lean.note = fmt::format("peak resident {:.3f} GB, its {:.3f} GB", ours.peak_resident_bytes() / 1e9, peer->least_bytes / 1e9);
+    lean.note = fmt::format("peak resident {:.3f} GB, its {:.3f} GB", ours.peak_resident_bytes() / 1e9,
+                            peer->least_bytes / 1e9);
     out.add(lean);
   };
   against("torch_1", peers.of_major(1, 1), s.goal_old, "PyTorch 1");
@@ -198,7 +218,9 @@ int main(int argc, char** argv) {
   const auto models = CLI::IsMember({"gpt2", "nanogpt"});
   app.add_option("--only", only, "Measure one of gpt2, nanogpt")->check(models);
   app.add_option("--profile", profiled, "Print where the time of our step goes, op by op, and end")->check(models);
-  app.add_option("--serve", served, "Answer step requests on standard input, as the peers do")->check(models)->group("");
+  app.add_option("--serve", served, "Answer step requests on standard input, as the peers do")
+      ->check(models)
+      ->group("");
   CLI11_PARSE(app, argc, argv);
   try {
     if (!served.empty()) return serve(setting_of(served));

@@ -93,6 +93,7 @@ def main():
     parser.add_argument("--model", choices=SETTINGS, default="gpt2")
     parser.add_argument("--batch", type=int, help="sequences a step (default: the model's setting)")
     parser.add_argument("--bias", choices=["yes", "no"], help="biases in linear layers and norms")
+    parser.add_argument("--gelu", choices=["none", "tanh"], help="form of the GELU (default: the model's setting)")
     parser.add_argument("--attention", choices=["auto", "eager", "sdpa"], default="auto",
                         help="auto takes scaled_dot_product_attention where this torch has it")
     parser.add_argument("--clip-norm", type=float, default=0.0, help="clip the global gradient norm; 0 is off")
@@ -104,6 +105,8 @@ def main():
     setting = dict(SETTINGS[arguments.model])
     if arguments.bias:
         setting["bias"] = int(arguments.bias == "yes")
+    if arguments.gelu:
+        setting["gelu"] = arguments.gelu
     if arguments.batch:
         setting["batch"] = arguments.batch
 

@@ -22,19 +22,20 @@ namespace hetero::bench {
 
 /// Options of every benchmark program; `add_options` puts them on a command line.
 struct options {
-  std::string json;          ///< file that receives one JSON line per figure; empty: none
-  /// How long to wait for other processes to become quiet, and to repeat noisy figures; without it 30 s, or no time where
-  /// noise is allowed.
+  std::string json;  ///< file that receives one JSON line per figure; empty: none
+  /// How long to wait for other processes to become quiet, and to repeat noisy figures; without it 30 s, or no time
+  /// where noise is allowed.
   std::optional<double> wait_quiet_s{};
-  bool allow_noise = false;  ///< report figures of a busy machine, marked `"noisy": true`
-  bool quick = false;        ///< the same figures from fewer and shorter runs, marked `"quick": true`
+  bool allow_noise = false;        ///< report figures of a busy machine, marked `"noisy": true`
+  bool quick = false;              ///< the same figures from fewer and shorter runs, marked `"quick": true`
   std::vector<std::string> peers;  ///< Python interpreters of the peers; empty: `default_interpreters()`
 };
 
 /// Adds the options to `app`; `target` must outlive the parse.
 inline void add_options(CLI::App& app, options& target) {
   app.add_option("--json", target.json, "Write one JSON line per figure to this file");
-  app.add_option("--wait-quiet", target.wait_quiet_s, "Seconds to wait for other processes to become quiet (default 30; 0 with --allow-noise)")
+  app.add_option("--wait-quiet", target.wait_quiet_s,
+                 "Seconds to wait for other processes to become quiet (default 30; 0 with --allow-noise)")
       ->check(CLI::NonNegativeNumber)
       ->envname("HETERO_BENCH_WAIT_QUIET");
   app.add_flag("--allow-noise", target.allow_noise, "Report although other processes use the cores; marks the figures")

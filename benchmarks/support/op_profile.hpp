@@ -47,7 +47,11 @@ template <class Op> [[nodiscard]] double operand_bytes(const Op& o) {
   };
   if constexpr (requires { o.out; }) add(o.out);
   if constexpr (requires { o.in; }) add(o.in);
-  if constexpr (requires { o.a; o.b; }) add(o.a), add(o.b);
+  if constexpr (requires {
+                  o.a;
+                  o.b;
+                })
+    add(o.a), add(o.b);
   if constexpr (requires { o.into; }) add(o.into, 2);
   if constexpr (requires { o.from; }) add(o.from);
   if constexpr (requires { o.values; }) add(o.values, 2);
@@ -134,8 +138,7 @@ class op_profile {
       fmt::print("{:<36} {:>7.0f} {:>10.3f} {:>10.3f} {:>6.1f}% {:>9} {:>7} {:>8.1f} {:>8.0f}%\n", r.name,
                  static_cast<double>(r.calls) / n, 1e3 * r.busy_s / n, 1e3 * r.wall_s / n, 100 * r.busy_s / busy_s,
                  r.flops > 0 ? fmt::format("{:.0f}", gflops) : "",
-                 r.flops > 0 ? fmt::format("{:.0f}%", 100 * gflops / peak_gflops) : "", gb_s,
-                 100 * gb_s / stream_gb_s);
+                 r.flops > 0 ? fmt::format("{:.0f}%", 100 * gflops / peak_gflops) : "", gb_s, 100 * gb_s / stream_gb_s);
     }
     fmt::print("{:<36} {:>7} {:>10.3f} {:>10.3f} {:>7} {:>9.0f} {:>6.0f}%   step {:.3f} ms, outside ops {:.3f} ms\n",
                "all ops", "", 1e3 * busy_s / n, 1e3 * wall_s / n, "", flops / busy_s / 1e9,

@@ -11,8 +11,8 @@
 
 namespace hetero::bench {
 
-/// An endless batch source of random tokens: what a step costs does not depend on the text. Windows of `context` tokens,
-/// each with as many random targets, all counted.
+/// An endless batch source of random tokens: what a step costs does not depend on the text. Windows of `context`
+/// tokens, each with as many random targets, all counted.
 struct random_tokens {
   std::uint64_t samples = 1;  ///< global batch
   std::uint64_t context = 1;

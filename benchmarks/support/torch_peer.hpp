@@ -35,10 +35,10 @@ namespace hetero::bench {
 /// One PyTorch, in the mode of it that was fastest here.
 struct torch_peer {
   step_server fastest;
-  int major = 0;            ///< of its version
-  double least_bytes = 0;   ///< peak resident memory of its leanest mode
-  std::string leanest;      ///< that mode
-  std::string tried;        ///< every mode with the seconds of its fastest pilot step, or why it is missing
+  int major = 0;           ///< of its version
+  double least_bytes = 0;  ///< peak resident memory of its leanest mode
+  std::string leanest;     ///< that mode
+  std::string tried;       ///< every mode with the seconds of its fastest pilot step, or why it is missing
 };
 
 /// The peers that started, and why the others did not.
@@ -60,8 +60,8 @@ struct torch_peers {
   }
 };
 
-/// Starts `script` with `arguments` and those of each mode under one interpreter, one mode after the other, and keeps the
-/// fastest of `pilot_steps` steps alive: a peer is measured as a user who tuned it would run it. Blocking.
+/// Starts `script` with `arguments` and those of each mode under one interpreter, one mode after the other, and keeps
+/// the fastest of `pilot_steps` steps alive: a peer is measured as a user who tuned it would run it. Blocking.
 /// @throws std::exception when no mode starts
 [[nodiscard]] inline torch_peer start_fastest(const std::string& interpreter, const std::string& script,
                                               const std::vector<std::string>& arguments,
