@@ -149,7 +149,7 @@ void compare(bench::figures& out, const setting& s) {
                                 {"--optimizer", "foreach"},
                                 {"--optimizer", "fused"},
                                 {"--optimizer", "fused", "--compile"}},
-                               s.name == "gpt2" ? 3 : 40);
+                               s.name == "gpt2" ? 1 : 15);
   bench::step_server ours{{"/proc/self/exe", "--serve", s.name}};
 
   const auto measured = out.quietly([&] {

@@ -38,7 +38,7 @@ struct torch_peer {
   int major = 0;           ///< of its version
   double least_bytes = 0;  ///< peak resident memory of its leanest mode
   std::string leanest;     ///< that mode
-  std::string tried;       ///< every mode with the seconds of its fastest pilot step, or why it is missing
+  std::string tried;       ///< every mode with the median seconds of its pilot steps, or why it is missing
 };
 
 /// The peers that started, and why the others did not.
@@ -60,14 +60,14 @@ struct torch_peers {
   }
 };
 
-/// Starts `script` with `arguments` and those of each mode under one interpreter, one mode after the other, and keeps
-/// the fastest of `pilot_steps` steps alive: a peer is measured as a user who tuned it would run it. Blocking.
+/// Starts `script` with `arguments` and those of each mode under one interpreter, one mode after the other. Each runs
+/// against the fastest so far, in turns of `pilot_steps` steps, and the faster one stays alive: a peer is measured as a
+/// user who tuned it would run it, and no more than two of them hold memory. Blocking.
 /// @throws std::exception when no mode starts
 [[nodiscard]] inline torch_peer start_fastest(const std::string& interpreter, const std::string& script,
                                               const std::vector<std::string>& arguments,
                                               const std::vector<std::vector<std::string>>& modes, int pilot_steps) {
   std::optional<step_server> fastest;
-  double fastest_s = std::numeric_limits<double>::infinity();
   double least_bytes = std::numeric_limits<double>::infinity();
   std::string leanest, tried;
   for (const auto& mode : modes) {
@@ -79,17 +79,18 @@ struct torch_peers {
     tried += (tried.empty() ? "" : ", ") + name + ' ';
     try {
       step_server peer{command};
-      const auto seconds = peer.steps(pilot_steps);
-      const double best_s = *std::min_element(seconds.begin(), seconds.end());
-      tried += fmt::format("{:.4g} s {:.2f} GB", best_s, peer.peak_resident_bytes() / 1e9);
+      std::vector<double> challenger, defender;
+      for (int turn = 0; turn < 4; ++turn) {
+        challenger.push_back(median_of(peer.steps(pilot_steps)));
+        if (fastest) defender.push_back(median_of(fastest->steps(pilot_steps)));
+      }
+      const double challenger_s = median_of(challenger);
+      tried += fmt::format("{:.4g} s {:.2f} GB", challenger_s, peer.peak_resident_bytes() / 1e9);
       if (peer.peak_resident_bytes() < least_bytes) {
         least_bytes = peer.peak_resident_bytes();
         leanest = peer.label();
       }
-      if (best_s < fastest_s) {
-        fastest_s = best_s;
-        fastest.emplace(std::move(peer));
-      }
+      if (!fastest || challenger_s < median_of(defender)) fastest.emplace(std::move(peer));
     } catch (const std::exception& reason) {
       tried += std::string{"not possible ("} + reason.what() + ')';
     }
