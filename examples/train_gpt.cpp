@@ -16,6 +16,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <hetero/comm/probe.hpp>
 #include <hetero/model/sampling.hpp>
 #include <hetero/report/metrics_json.hpp>
 #include <hetero/report/summary.hpp>
@@ -52,6 +53,7 @@ struct settings {
   std::string prompt = "\n";
   double timeout_s = 30;
   bool allow_unauthenticated = false;
+  bool verbose = false;
 };
 
 /// The library's own headers and documents: a text that every user has.
@@ -112,6 +114,7 @@ void parse(CLI::App& app, settings& s, int argc, char** argv) {
   app.add_option("--timeout", s.timeout_s, "seconds a rank waits for the others")->capture_default_str();
   app.add_flag("--allow-unauthenticated", s.allow_unauthenticated,
                "let other machines join through MASTER_ADDR, without any protection");
+  app.add_flag("--verbose", s.verbose, "measure the links between the ranks first and print them");
   app.parse(argc, argv);
 }
 
@@ -141,6 +144,11 @@ void train(hetero::pool_member& member, const settings& s, const hetero::text_co
   const bool speaks = member.world.rank() == hetero::rank_id{0};
   hetero::progress progress{{.style = speaks ? hetero::progress_style::automatic : hetero::progress_style::silent}};
   member.world.set_timeout(std::chrono::milliseconds{static_cast<std::int64_t>(s.timeout_s * 1000)});
+
+  if (s.verbose) {
+    const hetero::link_report links = hetero::probe(member.world, {.bandwidth = true});
+    if (speaks) progress.print(to_string(links));
+  }
 
   const auto [training, validation] = corpus.split(0.9);
   const auto batches = training.batches({.global_batch = s.batch, .context = s.context, .seed = s.seed});

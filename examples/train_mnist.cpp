@@ -11,6 +11,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <hetero/comm/probe.hpp>
 #include <hetero/data/idx_images.hpp>
 #include <hetero/report/metrics_json.hpp>
 #include <hetero/report/summary.hpp>
@@ -31,6 +32,7 @@ struct settings {
   std::string resume;
   std::string metrics;
   bool rebalance = true;
+  bool verbose = false;
 };
 
 void parse(CLI::App& app, settings& s, int argc, char** argv) {
@@ -47,6 +49,7 @@ void parse(CLI::App& app, settings& s, int argc, char** argv) {
   app.add_option("--rebalance", s.rebalance, "on: measure devices and move shares; off: declared speeds decide, for good")
       ->capture_default_str()
       ->transform(CLI::CheckedTransformer(std::map<std::string, bool>{{"on", true}, {"off", false}}));
+  app.add_flag("--verbose", s.verbose, "measure the links between the ranks first and print them");
   app.parse(argc, argv);
 }
 
@@ -54,6 +57,10 @@ void train(hetero::pool_member& member, const settings& s, const hetero::idx_ima
            const hetero::idx_images& test) {
   const bool speaks = member.world.rank() == hetero::rank_id{0};
   hetero::progress progress{{.style = speaks ? hetero::progress_style::automatic : hetero::progress_style::silent}};
+  if (s.verbose) {
+    const hetero::link_report links = hetero::probe(member.world, {.bandwidth = true});
+    if (speaks) progress.print(to_string(links));
+  }
   const hetero::batches batches{training, {.global_batch = s.batch, .seed = s.seed}};
   const std::uint64_t steps = s.epochs * batches.steps_per_epoch();
 

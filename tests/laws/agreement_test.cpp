@@ -129,7 +129,7 @@ TEST_CASE("ranks with different policies are refused, down to the last digit", "
   expect_refused({.rate = {cosine_rate{.warm_up_steps = 3, .total_steps = 90}}}, "0{0}", "1{3, 90, 0.1}");
   expect_refused({.clip = {.max_norm = 1}}, "clipping {0}", "clipping {1}");
   expect_refused({.micro_batches = 3}, "scheduler {1}", "scheduler {3}");
-  expect_refused({.sync = {.bucket_bytes = 64}}, "{4194304, on}", "{64, on}");
+  expect_refused({.sync = {.bucket_bytes = 64}}, "{4194304, on, 0}", "{64, on, 0}");
 }
 
 TEST_CASE("ranks with different data, order or batch are refused", "[laws]") {

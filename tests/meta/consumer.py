@@ -76,6 +76,9 @@ def find_package(source, build, compiler, folder):
     configure(consumer, folder / "version", compiler, f"-DCMAKE_PREFIX_PATH={moved}", "-DCONSUMER_VERSION=99.0",
               expect_failure=True)
     print("a missing component and a wrong version are refused")
+    if re.search(r"^MPI_CXX_COMPILER:[^=]*=/", (build / "CMakeCache.txt").read_text(), re.MULTILINE):
+        configure(consumer, folder / "mpi", compiler, f"-DCMAKE_PREFIX_PATH={moved}", "-DCONSUMER_COMPONENT=mpi")
+        print("the component mpi is found")
 
 
 def add_subdirectory(source, build, compiler, folder):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes two source files that include every header, to be linked into one program.
 
-    umbrella.py INCLUDE_DIR FORWARD.cpp REVERSE.cpp
+    umbrella.py INCLUDE_DIR FORWARD.cpp REVERSE.cpp [FOLDER_LEFT_OUT...]
 
 A function that lacks `inline` is then defined twice. The second file includes the headers in the opposite order, after
 defining the short names that system headers are known to define as macros (`I` of complex.h, `major` of
@@ -22,7 +22,9 @@ def write_if_changed(path, text):
 
 def main():
     include_dir, forward, reverse = (pathlib.Path(argument) for argument in sys.argv[1:4])
-    headers = sorted(str(path.relative_to(include_dir)) for path in (include_dir / "hetero").rglob("*.hpp"))
+    left_out = {include_dir / "hetero" / name for name in sys.argv[4:]}
+    headers = sorted(str(path.relative_to(include_dir)) for path in (include_dir / "hetero").rglob("*.hpp")
+                     if path.parent not in left_out)
     foreign = set()
     for header in headers:
         text = (include_dir / header).read_text(encoding="utf-8")

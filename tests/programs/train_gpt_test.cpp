@@ -99,12 +99,22 @@ void kill_and_resume(const temp_dir& folder, arguments command, const std::strin
 
 }  // namespace
 
+TEST_CASE("--verbose prints the links between the ranks", "[programs]") {
+  const temp_dir folder{"verbose"};
+  const outcome o = run(tiny(folder, {"--pool", "cpu:1,cpu:1", "--verbose"}), folder);
+  INFO(o.err);
+  CHECK(o.code == 0);
+  CHECK_THAT(o.out + o.err, ContainsSubstring("0 <-> 1") && ContainsSubstring("each way"));
+  const outcome quiet = run(tiny(folder, {"--pool", "cpu:1,cpu:1"}), folder);
+  CHECK_THAT(quiet.out + quiet.err, !ContainsSubstring("0 <-> 1"));  // control
+}
+
 TEST_CASE("help names every option and a wrong option is refused", "[programs]") {
   const temp_dir folder{"help"};
   const outcome help = run({train_gpt(), "--help"}, folder);
   CHECK(help.code == 0);
   for (const char* option : {"--text", "--pool", "--layers", "--heads", "--width", "--context", "--batch", "--steps",
-                             "--eval-every", "--learning-rate", "--seed", "--save", "--resume", "--rebalance", "--metrics"}) {
+                             "--eval-every", "--learning-rate", "--seed", "--save", "--resume", "--rebalance", "--metrics", "--verbose"}) {
     CHECK_THAT(help.out, ContainsSubstring(option));
   }
   const outcome wrong = run({train_gpt(), "--stepz", "3"}, folder);

@@ -15,6 +15,7 @@
 #include <hetero/comm/operation.hpp>
 #include <hetero/comm/traffic.hpp>
 #include <hetero/comm/transport.hpp>
+#include <hetero/comm/tuning.hpp>
 #include <hetero/core/hash.hpp>
 
 namespace hetero::detail {
@@ -38,7 +39,9 @@ struct channel_state {
   std::string name;
   std::chrono::milliseconds timeout{30'000};
   std::uint64_t collectives = 0;
+  std::shared_ptr<const tuning> rules = std::make_shared<const tuning>();  ///< equal on all ranks
   std::vector<std::uint64_t> sent, received;  ///< messages to and from each rank of the group
+  traffic_meter meter;                        ///< of this handle alone; what it counts, the context's counts too
 
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(members.size()); }
 
@@ -63,6 +66,7 @@ struct channel_state {
     state->members = members;
     state->rank = rank;
     state->timeout = timeout;
+    state->rules = rules;
     std::uint64_t times = 0;
     {
       const std::lock_guard lock{context->mutex};
@@ -85,7 +89,8 @@ struct channel_state {
     what.detail = detail;
     what.kind = kind;
     what.type = type;
-    return operation{{context->carrier.get(), &context->meter, members, rank, what, name, traffic, timeout}};
+    meter.feeds(&context->meter);
+    return operation{{context->carrier.get(), &meter, members, rank, what, name, traffic, timeout}};
   }
 
   void reset_messages() {
@@ -95,9 +100,11 @@ struct channel_state {
 };
 
 /// Ends the world of this rank. Any thread.
-inline void abort(channel_state& c, std::string_view reason) noexcept {
+inline void abort(channel_state& c, std::string_view reason, errc code = errc::aborted) noexcept {
   const std::uint32_t self = c.members[c.rank];
-  world_failure why{errc::aborted, self, "rank " + std::to_string(self) + " aborted: " + std::string{reason}};
+  world_failure why{
+      code, self,
+      (code == errc::aborted ? "rank " + std::to_string(self) + " aborted: " : std::string{}) + std::string{reason}};
   if (c.context->carrier) return c.context->carrier->abort(std::move(why));
   const std::lock_guard lock{c.context->mutex};
   if (!std::exchange(c.context->failed, true)) c.context->failure = std::move(why);

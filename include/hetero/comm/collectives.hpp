@@ -17,8 +17,7 @@
 #include <hetero/comm/algorithm/all_gather.hpp>
 #include <hetero/comm/algorithm/barrier.hpp>
 #include <hetero/comm/algorithm/broadcast.hpp>
-#include <hetero/comm/algorithm/direct_all_reduce.hpp>
-#include <hetero/comm/algorithm/ring_all_reduce.hpp>
+#include <hetero/comm/algorithm/doubling_all_gather.hpp>
 #include <hetero/comm/channel_state.hpp>
 #include <hetero/core/tensor_view.hpp>
 
@@ -51,10 +50,16 @@ inline void check_peer(const channel_state& c, std::uint32_t peer, const char* r
   });
 }
 
+inline void check_root(const channel_state& c, std::uint32_t root) {
+  require(root < c.size(), errc::invalid_argument, [&] {
+    return "root " + std::to_string(root) + " is not among the " + std::to_string(c.size()) + " ranks of '" + c.name +
+           '\'';
+  });
+}
+
 /// Runs an algorithm; an error that is this rank's alone, such as an overflow, ends the world before it is rethrown, so
 /// that no rank is left waiting.
-template <class Body>
-void run_collective(channel_state& c, Body&& body) {
+template <class Body> void run_collective(channel_state& c, Body&& body) {
   check_alone(c);
   if (c.size() == 1) return;
   try {
@@ -104,32 +109,21 @@ inline void send_recv(channel_state& c, const tensor_view& out, std::uint32_t to
   send_recv(c, &out, to, &in, from, traffic);
 }
 
-inline void all_reduce(channel_state& c, const tensor_view& view, reduce_op op, traffic_class traffic) {
-  check_view(view);
-  run_collective(c, [&] {
-    operation run = c.begin(operation_kind::all_reduce, view.type(), view.count(), static_cast<std::uint32_t>(op),
-                            traffic, c.collectives++);
-    visit_dtype(view.type(), [&]<class T>(T) {
-      const std::span<T> values{reinterpret_cast<T*>(view.data()), view.count()};
-      if constexpr (is_narrow(dtype_of<T>)) {
-        direct_all_reduce(run, values, op);
-      } else {
-        ring_all_reduce(run, values, op);
-      }
-    });
-  });
-}
-
 inline void broadcast(channel_state& c, const tensor_view& view, std::uint32_t root, traffic_class traffic) {
   check_view(view);
-  require(root < c.size(), errc::invalid_argument, [&] {
-    return "root " + std::to_string(root) + " is not among the " + std::to_string(c.size()) + " ranks of '" + c.name +
-           '\'';
-  });
+  check_root(c, root);
   run_collective(c, [&] {
     operation run = c.begin(operation_kind::broadcast, view.type(), view.count(), root, traffic, c.collectives++);
     tree_broadcast(run, memory_of(view), root);
   });
+}
+
+/// Part r is bytes [offsets[r], offsets[r+1]) of `data`. Both ways send to the right first, so that ranks whose totals
+/// differ, and with them the way, meet and are told.
+template <exchange Exchange>
+void gather_everywhere(Exchange& ex, std::byte* data, std::span<const std::size_t> offsets) {
+  if (offsets.back() <= doubling_all_gather_bytes) return doubling_all_gather(ex, data, offsets);
+  ring_all_gather(ex, data, offsets);
 }
 
 inline void all_gather(channel_state& c, const tensor_view& in, const tensor_view& out, traffic_class traffic) {
@@ -147,7 +141,7 @@ inline void all_gather(channel_state& c, const tensor_view& in, const tensor_vie
     operation run = c.begin(operation_kind::all_gather, in.type(), in.count(), 0, traffic, c.collectives++);
     std::vector<std::size_t> offsets(c.size() + 1);
     for (std::size_t r = 0; r <= c.size(); ++r) offsets[r] = r * bytes;
-    ring_all_gather(run, memory_of(out).data(), offsets);
+    gather_everywhere(run, memory_of(out).data(), offsets);
   });
 }
 
@@ -161,7 +155,7 @@ inline std::vector<std::string> all_gather_bytes(channel_state& c, std::string_v
   bytes.copy(all.data() + offsets[c.rank], bytes.size());
   run_collective(c, [&] {
     operation run = c.begin(operation_kind::all_gather, dtype::u8, all.size(), 0, traffic, c.collectives++);
-    ring_all_gather(run, std::as_writable_bytes(std::span{all}).data(), offsets);
+    gather_everywhere(run, std::as_writable_bytes(std::span{all}).data(), offsets);
   });
   std::vector<std::string> parts;
   for (std::size_t r = 0; r < c.size(); ++r) parts.push_back(all.substr(offsets[r], offsets[r + 1] - offsets[r]));
@@ -210,6 +204,9 @@ inline std::unique_ptr<channel_state> split(channel_state& c, int color, int key
     if (order[i].second == c.rank) group->rank = i;
     group->members.push_back(c.members[order[i].second]);
   }
+  std::vector<std::uint32_t> chosen;
+  for (const auto& [k, r] : order) chosen.push_back(r);
+  group->rules = std::make_shared<const tuning>(rules_for(*c.rules, chosen));
   group->reset_messages();
   return group;
 }

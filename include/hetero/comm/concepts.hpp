@@ -2,10 +2,14 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
+#include <hetero/comm/neighbour.hpp>
 #include <hetero/comm/reduce_op.hpp>
+#include <hetero/comm/task_options.hpp>
 #include <hetero/comm/traffic.hpp>
 #include <hetero/core/ids.hpp>
 #include <hetero/core/tensor_view.hpp>
@@ -18,6 +22,10 @@
 /// between two ranks on one channel arrive in the order in which they were sent; all ranks of a channel call its
 /// collectives in the same order with equal arguments, and a rank that does not ends the call on every rank with
 /// errc::mismatch.
+///
+/// Collectives take a traffic class as their last argument, which may be left out. Those that end in `_v` take a count
+/// of elements for every rank, equal on all ranks; a count may be zero. Arguments that are wrong by themselves fail
+/// with invalid_argument or invalid_shape on the rank that passes them, before anything is sent.
 namespace hetero {
 
 /// Ranks that exchange messages.
@@ -35,18 +43,21 @@ namespace hetero {
 ///
 /// (1) peer_lost, timeout, aborted, mismatch; unsupported and invalid_shape for a view that cannot travel.
 template <class C>
-concept communicator =
-    std::movable<C> && requires(C& c, const C& cc, const tensor_view& view, rank_id peer, std::string_view text) {
-      { cc.rank() } noexcept -> std::same_as<rank_id>;
-      { cc.world_size() } noexcept -> std::same_as<std::uint32_t>;
-      { c.send(view, peer) } -> std::same_as<void>;
-      { c.recv(view, peer) } -> std::same_as<void>;
-      { c.send_recv(view, peer, view, peer) } -> std::same_as<void>;
-      { cc.abort(text) } noexcept -> std::same_as<void>;
-      { cc.channel(text) } -> std::same_as<C>;
-      { c.split(0, 0) } -> std::same_as<C>;
-      { cc.counters() } -> std::same_as<traffic_counters>;
-    };
+concept communicator = std::movable<C> &&
+    requires(C& c, const C& cc, const tensor_view& view, rank_id peer, std::string_view text) {
+  { cc.rank() }
+  noexcept->std::same_as<rank_id>;
+  { cc.world_size() }
+  noexcept->std::same_as<std::uint32_t>;
+  { c.send(view, peer) } -> std::same_as<void>;
+  { c.recv(view, peer) } -> std::same_as<void>;
+  { c.send_recv(view, peer, view, peer) } -> std::same_as<void>;
+  { cc.abort(text) }
+  noexcept->std::same_as<void>;
+  { cc.channel(text) } -> std::same_as<C>;
+  { c.split(0, 0) } -> std::same_as<C>;
+  { cc.counters() } -> std::same_as<traffic_counters>;
+};
 
 /// `c.all_reduce(view, op)`: in place, every rank ends with the same bits.
 template <class C>
@@ -61,6 +72,14 @@ concept async_all_reducer = all_reducer<C> && requires(C& c, const tensor_view& 
   { c.all_reduce_async(view, reduce_op::sum).wait() } -> std::same_as<void>;
 };
 
+/// `c.set_queue_order(order, chunk_bytes)` and `c.all_reduce_async(view, op, task_options)`: asynchronous operations in
+/// chunks, of which the most urgent goes next, on all ranks alike.
+template <class C>
+concept priority_all_reducer = async_all_reducer<C> && requires(C& c, const tensor_view& view) {
+  { c.set_queue_order(queue_order::priority) } -> std::same_as<void>;
+  { c.all_reduce_async(view, reduce_op::sum, task_options{}).wait() } -> std::same_as<void>;
+};
+
 /// `c.broadcast(view, root)`: every rank ends with the root's elements.
 template <class C>
 concept broadcaster = communicator<C> && requires(C& c, const tensor_view& view, rank_id root) {
@@ -71,6 +90,79 @@ concept broadcaster = communicator<C> && requires(C& c, const tensor_view& view,
 template <class C>
 concept all_gatherer = communicator<C> && requires(C& c, const tensor_view& view) {
   { c.all_gather(view, view) } -> std::same_as<void>;
+};
+
+/// `c.all_gather_v(in, out, counts)`: as all_gather, with in.count == counts[rank].
+template <class C>
+concept all_gatherer_v = communicator<C> &&
+    requires(C& c, const tensor_view& view, std::span<const std::size_t> counts) {
+  { c.all_gather_v(view, view, counts) } -> std::same_as<void>;
+};
+
+/// `c.reduce(view, op, root)`: in place; the root's view ends with the reduction, the others' with partial sums.
+template <class C>
+concept reducer = communicator<C> && requires(C& c, const tensor_view& view, rank_id root) {
+  { c.reduce(view, reduce_op::sum, root) } -> std::same_as<void>;
+};
+
+/// `c.reduce_scatter(in, out, op)`: `out` is part `rank` of the reduction of `in`; in.count == world_size * out.count.
+template <class C>
+concept reduce_scatterer = communicator<C> && requires(C& c, const tensor_view& view) {
+  { c.reduce_scatter(view, view, reduce_op::sum) } -> std::same_as<void>;
+};
+
+/// `c.reduce_scatter_v(in, out, counts, op)`: as reduce_scatter, with out.count == counts[rank].
+template <class C>
+concept reduce_scatterer_v = communicator<C> &&
+    requires(C& c, const tensor_view& view, std::span<const std::size_t> counts) {
+  { c.reduce_scatter_v(view, view, counts, reduce_op::sum) } -> std::same_as<void>;
+};
+
+/// `c.gather(in, out, root)`: the root's `out` holds the `in` of every rank in rank order; the others' may be empty.
+template <class C>
+concept gatherer = communicator<C> && requires(C& c, const tensor_view& view, rank_id root) {
+  { c.gather(view, view, root) } -> std::same_as<void>;
+};
+
+/// `c.gather_v(in, out, counts, root)`: as gather, with in.count == counts[rank].
+template <class C>
+concept gatherer_v = communicator<C> &&
+    requires(C& c, const tensor_view& view, std::span<const std::size_t> counts, rank_id root) {
+  { c.gather_v(view, view, counts, root) } -> std::same_as<void>;
+};
+
+/// `c.scatter(in, out, root)`: `out` is part `rank` of the root's `in`; the others' `in` may be empty.
+template <class C>
+concept scatterer = communicator<C> && requires(C& c, const tensor_view& view, rank_id root) {
+  { c.scatter(view, view, root) } -> std::same_as<void>;
+};
+
+/// `c.scatter_v(in, out, counts, root)`: as scatter, with out.count == counts[rank].
+template <class C>
+concept scatterer_v = communicator<C> &&
+    requires(C& c, const tensor_view& view, std::span<const std::size_t> counts, rank_id root) {
+  { c.scatter_v(view, view, counts, root) } -> std::same_as<void>;
+};
+
+/// `c.all_to_all(in, out)`: part r of `in` goes to rank r, part r of `out` came from rank r; all parts are equally
+/// long.
+template <class C>
+concept all_to_all_capable = communicator<C> && requires(C& c, const tensor_view& view) {
+  { c.all_to_all(view, view) } -> std::same_as<void>;
+};
+
+/// `c.all_to_all_v(in, send_counts, out, recv_counts)`: as all_to_all with this rank's own counts; what rank a sends to
+/// rank b is what rank b receives from rank a.
+template <class C>
+concept all_to_all_v_capable = communicator<C> &&
+    requires(C& c, const tensor_view& view, std::span<const std::size_t> counts) {
+  { c.all_to_all_v(view, counts, view, counts) } -> std::same_as<void>;
+};
+
+/// `c.neighbour_exchange(neighbours)`: exchanges with the listed ranks alone; see `neighbour`.
+template <class C>
+concept neighbour_exchanger = communicator<C> && requires(C& c, std::span<const neighbour> neighbours) {
+  { c.neighbour_exchange(neighbours) } -> std::same_as<void>;
 };
 
 /// `c.barrier()`: returns once every rank has called it.

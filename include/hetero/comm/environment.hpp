@@ -1,128 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <charconv>
 #include <cstdint>
-#include <cstdlib>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
+#include <hetero/comm/environment_mpi.hpp>
+#include <hetero/comm/environment_slurm.hpp>
+#include <hetero/comm/environment_variables.hpp>
 #include <hetero/core/error.hpp>
-#include <hetero/core/hash.hpp>
 
 /// @file
-/// How a launcher tells a process its place: RANK and WORLD_SIZE with MASTER_ADDR, MASTER_PORT and LOCAL_RANK, or what
-/// Open MPI's mpirun sets.
+/// How a launcher tells a process its place: RANK and WORLD_SIZE by hand or from torchrun, or what mpirun, mpiexec and
+/// srun set.
 namespace hetero {
-
-/// The place of this process in a job.
-struct launch_place {
-  std::uint32_t rank = 0;
-  std::uint32_t world_size = 1;
-  std::uint32_t local_rank = 0;      ///< among the ranks of this host
-  std::string host = "127.0.0.1";    ///< where rank 0 listens
-  std::vector<std::uint16_t> ports;  ///< tried in this order, the same on every rank
-  std::string job;                   ///< equal on all ranks of a job; may be empty
-};
-
-/// Port of rank 0 when neither MASTER_PORT nor a launcher says one.
-inline constexpr std::uint16_t default_master_port = 29533;
 
 namespace detail {
 
-using environment = std::function<std::optional<std::string>(const char*)>;
-
-[[nodiscard]] inline std::optional<std::string> process_environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>{value};
+/// torchrun says where its own agent listens. An agent that lets the ranks share its store owns MASTER_PORT.
+[[nodiscard]] inline bool agent_owns_port(const environment& get) {
+  const std::string value = get("TORCHELASTIC_USE_AGENT_STORE").value_or("");
+  return value == "True" || value == "true" || value == "1";
 }
 
-/// @throws error rendezvous unless the variable holds a whole number in [least, most]
-[[nodiscard]] inline std::uint32_t number_of(const char* name, std::string_view value, std::uint32_t least,
-                                             std::uint32_t most) {
-  std::uint32_t number = 0;
-  const auto [end, ec] = std::from_chars(value.data(), value.data() + value.size(), number);
-  require(ec == std::errc{} && end == value.data() + value.size() && number >= least && number <= most,
-          errc::rendezvous, [&] {
-            return std::string{name} + "='" + std::string{value} + "' is not a whole number from " +
-                   std::to_string(least) + " to " + std::to_string(most);
-          });
-  return number;
+/// RANK and WORLD_SIZE, set by hand or by torchrun.
+/// @throws error rendezvous
+[[nodiscard]] inline std::optional<launch_place> explicit_place(const environment& get) {
+  if (!both_set(get, "RANK", "WORLD_SIZE")) return std::nullopt;
+  launch_place place = place_from(get, "RANK", "WORLD_SIZE", {"LOCAL_RANK"}, {"LOCAL_WORLD_SIZE"});
+  place.ports = {default_master_port};
+  if (const auto id = get("TORCHELASTIC_RUN_ID"); id && *id != "none") place.job = "torchrun " + *id;
+  return place;
 }
 
-/// Both variables or neither.
-/// @throws error rendezvous when only one is set
-[[nodiscard]] inline bool both_set(const environment& get, const char* a, const char* b) {
-  const bool has_a = get(a).has_value();
-  const bool has_b = get(b).has_value();
-  require(has_a == has_b, errc::rendezvous, [&] {
-    return std::string{has_a ? a : b} + " is set and " + (has_a ? b : a) +
-           " is not; set both on every rank, or neither to run alone";
-  });
-  return has_a;
-}
-
-/// Ports that the ranks of one launcher's job agree on without talking: below the range from which the system picks
-/// ports by itself, and several, because one may be taken.
-[[nodiscard]] inline std::vector<std::uint16_t> derived_ports(std::string_view job) {
-  std::vector<std::uint16_t> ports;
-  for (std::uint64_t attempt = 0; attempt < 8; ++attempt) {
-    ports.push_back(static_cast<std::uint16_t>(20000 + stable_hash{}.add(job).add(attempt).value() % 12000));
-  }
-  return ports;
-}
-
-inline constexpr std::uint32_t max_world_size = 1U << 16U;
-
-}  // namespace detail
-
-/// The place that the environment names, or nothing when no launcher speaks. Reads MASTER_ADDR (default 127.0.0.1),
-/// MASTER_PORT (default 29533, or derived from the id of mpirun's job) and
-/// - RANK, WORLD_SIZE, LOCAL_RANK, else
-/// - OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK; on several hosts MASTER_ADDR must be set.
-/// @throws error rendezvous naming the variable, its value and what would work
-[[nodiscard]] inline std::optional<launch_place> place_in_environment(
-    const detail::environment& get = detail::process_environment) {
-  using detail::number_of;
-  launch_place place;
-  constexpr std::uint32_t most = detail::max_world_size;
-  if (detail::both_set(get, "RANK", "WORLD_SIZE")) {
-    place.rank = number_of("RANK", *get("RANK"), 0, most - 1);
-    place.world_size = number_of("WORLD_SIZE", *get("WORLD_SIZE"), 1, most);
-    place.local_rank = place.rank;
-    if (const auto local = get("LOCAL_RANK")) place.local_rank = number_of("LOCAL_RANK", *local, 0, most - 1);
-    place.ports = {default_master_port};
-  } else if (detail::both_set(get, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) {
-    place.rank = number_of("OMPI_COMM_WORLD_RANK", *get("OMPI_COMM_WORLD_RANK"), 0, most - 1);
-    place.world_size = number_of("OMPI_COMM_WORLD_SIZE", *get("OMPI_COMM_WORLD_SIZE"), 1, most);
-    place.local_rank = place.rank;
-    if (const auto local = get("OMPI_COMM_WORLD_LOCAL_RANK")) {
-      place.local_rank = number_of("OMPI_COMM_WORLD_LOCAL_RANK", *local, 0, most - 1);
-    }
-    const auto here = get("OMPI_COMM_WORLD_LOCAL_SIZE");
-    require(get("MASTER_ADDR") || (here && *here == *get("OMPI_COMM_WORLD_SIZE")), errc::rendezvous, [&] {
-      return "mpirun started " + std::to_string(place.world_size) + " ranks and only " +
-             here.value_or("an unknown number") +
-             " on this host; set MASTER_ADDR to the host of rank 0 (mpirun -x MASTER_ADDR=...)";
-    });
-    for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
-      if (const auto id = get(name); id && place.job.empty()) place.job = "mpirun " + *id;
-    }
-    place.ports = place.job.empty() ? std::vector{default_master_port} : detail::derived_ports(place.job);
-  } else {
-    return std::nullopt;
+/// MASTER_ADDR, MASTER_PORT and HETERO_PORT_FILE go before what a launcher's job implies.
+/// @throws error rendezvous
+inline void read_address(const environment& get, launch_place& place) {
+  if (const auto file = get("HETERO_PORT_FILE")) {
+    require(!file->empty(), errc::rendezvous,
+            "HETERO_PORT_FILE is empty; set it to a file that every rank sees, or unset it");
+    place.port_file = *file;
+    place.ports = {0};
   }
   if (const auto host = get("MASTER_ADDR")) {
     require(!host->empty(), errc::rendezvous,
             "MASTER_ADDR is empty; set it to the host of rank 0, or unset it for this host");
     place.host = *host;
   }
-  if (const auto port = get("MASTER_PORT")) {
-    place.ports = {static_cast<std::uint16_t>(number_of("MASTER_PORT", *port, 1, 65535))};
+  // torchrun names this host by its network name even where nobody else takes part.
+  if (get("TORCHELASTIC_RUN_ID") && place.local_world_size == place.world_size) place.host = "127.0.0.1";
+  const auto port = get("MASTER_PORT");
+  if (!port) return;
+  if (*port == "0" && place.port_file.empty()) {
+    throw error{errc::rendezvous,
+                "MASTER_PORT='0' lets the system choose, and the others must learn what it chose; set HETERO_PORT_FILE "
+                "to a file that every rank sees, or MASTER_PORT to a number from 1 to 65535"};
   }
+  const bool next = agent_owns_port(get);
+  const std::uint32_t number = number_of("MASTER_PORT", *port, place.port_file.empty() ? 1 : 0, next ? 65534 : 65535);
+  place.ports = {static_cast<std::uint16_t>(number + (next && number != 0 ? 1 : 0))};
+}
+
+}  // namespace detail
+
+/// The place that the environment names, or nothing when no launcher speaks. The first that speaks counts:
+/// - RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, by hand or from torchrun. Where its agent owns MASTER_PORT
+///   (TORCHELASTIC_USE_AGENT_STORE=True), rank 0 listens at MASTER_PORT + 1, and every rank knows that.
+/// - OMPI_COMM_WORLD_RANK, ..._SIZE, ..._LOCAL_RANK, ..._LOCAL_SIZE of Open MPI's mpirun
+/// - PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS of MPICH's mpiexec (Hydra)
+/// - SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID of a step that srun started; rank 0 is on the
+///   first host of SLURM_STEP_NODELIST. A shell or batch script in an allocation has no step and is alone.
+///
+/// MASTER_ADDR (default: this host; Slurm's first host) and MASTER_PORT (default 29533, or derived from the id of
+/// mpirun's or Slurm's job) name rank 0. HETERO_PORT_FILE names a file for the port that the system chose.
+/// @throws error rendezvous naming the variable, its value and what would work
+[[nodiscard]] inline std::optional<launch_place> place_in_environment(
+    const detail::environment& get = detail::process_environment) {
+  auto place = detail::explicit_place(get);
+  if (!place) place = detail::open_mpi_place(get);
+  if (!place) place = detail::hydra_place(get);
+  if (!place) place = detail::slurm_place(get);
+  if (place) detail::read_address(get, *place);
   return place;
 }
 

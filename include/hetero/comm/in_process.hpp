@@ -50,8 +50,8 @@ class in_process_hub {
     transfer& receive = sending ? *partner : t;
     if (send.what != receive.what || send.bytes != receive.bytes) {
       abort(mismatch_failure(t, self, partner->what, partner->bytes));
-    } else if (send.bytes != 0) {
-      std::memcpy(receive.data, send.data, send.bytes);
+    } else {
+      deliver(receive, send.data, 0, send.bytes);
     }
     finish(*ranks_[self], t);
     finish(*ranks_[t.peer], *partner);

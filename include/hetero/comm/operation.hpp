@@ -18,14 +18,22 @@ namespace hetero::detail {
 /// What a collective algorithm needs: numbered peers, messages that overlap, and a count of its rounds.
 template <class E>
 concept exchange = requires(E& e, transfer& t, const std::byte* from, std::byte* to, std::size_t bytes,
-                            std::uint32_t peer) {
-  { e.rank() } noexcept -> std::same_as<std::uint32_t>;
-  { e.world_size() } noexcept -> std::same_as<std::uint32_t>;
+                            std::uint32_t peer, combiner combine) {
+  { e.rank() }
+  noexcept->std::same_as<std::uint32_t>;
+  { e.world_size() }
+  noexcept->std::same_as<std::uint32_t>;
   e.start_send(t, from, bytes, peer);
   e.start_recv(t, to, bytes, peer);
+  e.start_recv(t, to, bytes, peer, combine);
   e.finish(t);
   e.count_round();
 };
+
+[[noreturn]] inline void throw_overflow(dtype type) {
+  throw error{errc::invalid_argument, std::string{"the sum over the ranks does not fit "} + to_string(type) +
+                                          "; reduce in a wider type, such as i64"};
+}
 
 /// One call of a rank on one channel: its fingerprint, its deadline and its group. Every message of it starts here.
 class operation {
@@ -53,23 +61,38 @@ class operation {
     s_.carrier->post(t);
   }
 
-  void start_recv(transfer& t, std::byte* data, std::size_t bytes, std::uint32_t peer) {
+  /// `bytes` is the length of the message; with a combiner, `data` has room for as many elements.
+  void start_recv(transfer& t, std::byte* data, std::size_t bytes, std::uint32_t peer, combiner combine = {}) {
     prepare(t, transfer::way::recv, data, bytes, peer);
+    t.combine = combine;
     s_.meter->received(s_.traffic, bytes);
     s_.carrier->post(t);
   }
 
   /// Blocks until the transfer, if it was started, is done.
-  /// @throws error with the code of the world's failure; timeout, which also ends the world
+  /// @throws error with the code of the world's failure; timeout, which also ends the world; invalid_argument when an
+  /// integer sum of its combiner left its type
   void finish(transfer& t) {
     if (t.carrier == nullptr) return;
     transfer* const one = &t;
     switch (s_.carrier->wait({&one, 1}, deadline_)) {
-      case transport::status::done: t.carrier = nullptr; return;
-      case transport::status::timeout: s_.carrier->abort(timeout_failure(t)); break;
-      case transport::status::failed: break;
+      case transport::status::done:
+        t.carrier = nullptr;
+        if (t.overflowed) throw_overflow(s_.what.type);
+        return;
+      case transport::status::timeout:
+        s_.carrier->abort(timeout_failure(t));
+        break;
+      case transport::status::failed:
+        break;
     }
     throw_failure(t);
+  }
+
+  /// What later messages carry as their type and count, in collectives where each pair of ranks has its own.
+  void describe(dtype type, std::size_t count) noexcept {
+    s_.what.type = type;
+    s_.what.count = count;
   }
 
   void count_round() noexcept { s_.meter->round(s_.traffic); }
@@ -83,6 +106,7 @@ class operation {
     t.data = data;
     t.bytes = bytes;
     t.done = false;
+    t.overflowed = false;
     t.moved = 0;
     t.next = nullptr;
     t.carrier = s_.carrier;

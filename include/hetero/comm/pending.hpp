@@ -2,36 +2,25 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 namespace hetero {
 
 namespace detail {
 
-/// One queued operation and how it ended.
+/// How an operation on another thread ended.
 struct async_task {
-  std::function<void()> work;
   std::mutex mutex;
   std::condition_variable finished;
   bool done = false;
   std::exception_ptr error;
 
-  void run() noexcept {
-    std::exception_ptr caught;
-    try {
-      work();
-    } catch (...) {
-      caught = std::current_exception();
-    }
-    work = nullptr;
+  void finish(std::exception_ptr why) noexcept {
     const std::lock_guard lock{mutex};
-    error = std::move(caught);
+    error = std::move(why);
     done = true;
     finished.notify_all();
   }
@@ -40,50 +29,6 @@ struct async_task {
     std::unique_lock lock{mutex};
     finished.wait(lock, [&] { return done; });
   }
-};
-
-/// A thread that runs tasks in the order in which they came. The destructor finishes them all.
-class progress_thread {
- public:
-  progress_thread() : thread_{[this] { loop(); }} {}
-  progress_thread(const progress_thread&) = delete;
-  progress_thread& operator=(const progress_thread&) = delete;
-  ~progress_thread() {
-    {
-      const std::lock_guard lock{mutex_};
-      stopping_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-
-  void submit(std::shared_ptr<async_task> task) {
-    {
-      const std::lock_guard lock{mutex_};
-      queue_.push_back(std::move(task));
-    }
-    changed_.notify_one();
-  }
-
- private:
-  void loop() {
-    std::unique_lock lock{mutex_};
-    while (true) {
-      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      const std::shared_ptr<async_task> task = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
-      task->run();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::shared_ptr<async_task>> queue_;
-  bool stopping_ = false;
-  std::thread thread_;  // last: it starts with everything above in place
 };
 
 }  // namespace detail

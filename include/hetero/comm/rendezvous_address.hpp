@@ -3,127 +3,178 @@
 
 #include <utility>  // before Asio: Boost 1.74 uses std::exchange without it
 
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ip/v6_only.hpp>
-#include <cerrno>
+#include <boost/asio/ip/udp.hpp>
+#include <condition_variable>
 #include <cstdint>
-#include <fcntl.h>
 #include <memory>
+#include <mutex>
 #include <optional>
-#include <poll.h>
 #include <string>
 #include <string_view>
-#include <sys/socket.h>
+#include <thread>
 #include <vector>
 
 #include <hetero/comm/rendezvous_link.hpp>
-#include <hetero/comm/tcp_socket.hpp>
 #include <hetero/core/error.hpp>
 
 namespace hetero::detail {
 
 using tcp = boost::asio::ip::tcp;
+using ip_address = boost::asio::ip::address;
 
 /// "host:port", with brackets around an IPv6 address.
 [[nodiscard]] inline std::string endpoint_text(std::string_view host, std::uint16_t port) {
   const bool bare_v6 = host.find(':') != std::string_view::npos && host.front() != '[';
   return (bare_v6 ? '[' + std::string{host} + ']' : std::string{host}) + ':' + std::to_string(port);
 }
+[[nodiscard]] inline std::string endpoint_text(const tcp::endpoint& at) {
+  return endpoint_text(at.address().to_string(), at.port());
+}
 
-/// Every address of a host, which may be a name, an IPv4 or an IPv6 address with or without brackets.
-/// @throws error network when it has none
-[[nodiscard]] inline std::vector<boost::asio::ip::address> resolve(boost::asio::io_context& context,
-                                                                   std::string_view host) {
+/// An address as other hosts can use it: which of our interfaces a link-local one belongs to means nothing to them.
+[[nodiscard]] inline std::string plain_text(const ip_address& address) {
+  return address.is_v6() ? boost::asio::ip::address_v6{address.to_v6().to_bytes()}.to_string() : address.to_string();
+}
+
+/// Nothing for an address of another family than IPv4 and IPv6.
+[[nodiscard]] inline std::optional<ip_address> address_of(const ::sockaddr* address) {
+  if (address != nullptr && address->sa_family == AF_INET) {
+    const auto* const a = reinterpret_cast<const ::sockaddr_in*>(address);
+    return boost::asio::ip::address_v4{ntohl(a->sin_addr.s_addr)};
+  }
+  if (address != nullptr && address->sa_family == AF_INET6) {
+    const auto* const a = reinterpret_cast<const ::sockaddr_in6*>(address);
+    boost::asio::ip::address_v6::bytes_type bytes;
+    std::copy_n(a->sin6_addr.s6_addr, bytes.size(), bytes.begin());
+    return boost::asio::ip::address_v6{bytes, a->sin6_scope_id};
+  }
+  return std::nullopt;
+}
+
+/// Every address of a host, each once, in the order the system prefers. The host may be a name, an IPv4 or an IPv6
+/// address with or without brackets. Blocks for the name service, at most until the deadline.
+/// @throws error network when it has none, or the name service does not answer
+[[nodiscard]] inline std::vector<ip_address> resolve(std::string_view host, rendezvous_clock::time_point deadline) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  boost::system::error_code ec;
-  tcp::resolver resolver{context};
-  std::vector<boost::asio::ip::address> out;
-  for (const auto& entry : resolver.resolve(std::string{host}, "", ec)) out.push_back(entry.endpoint().address());
-  require(!out.empty(), errc::network, [&] {
-    return "the address '" + std::string{host} + "' cannot be resolved (" + ec.message() +
+  boost::system::error_code bad;
+  if (const auto literal = boost::asio::ip::make_address(std::string{host}, bad); !bad) return {literal};
+
+  struct lookup {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    int code = 0;
+    std::vector<ip_address> found;
+  };
+  // The system's lookup cannot be ended; a thread that nobody waits for may outlive this call.
+  const auto state = std::make_shared<lookup>();
+  std::thread{[state, name = std::string{host}] {
+    ::addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    ::addrinfo* list = nullptr;
+    const int code = ::getaddrinfo(name.c_str(), nullptr, &hints, &list);
+    std::vector<ip_address> found;
+    for (const ::addrinfo* i = list; i != nullptr; i = i->ai_next) {
+      const auto address = address_of(i->ai_addr);
+      if (address && std::find(found.begin(), found.end(), *address) == found.end()) found.push_back(*address);
+    }
+    if (list != nullptr) ::freeaddrinfo(list);
+    const std::lock_guard lock{state->mutex};
+    state->done = true;
+    state->code = code;
+    state->found = std::move(found);
+    state->changed.notify_all();
+  }}.detach();
+  std::unique_lock lock{state->mutex};
+  const bool answered = state->changed.wait_until(lock, deadline, [&] { return state->done; });
+  require(answered && !state->found.empty(), errc::network, [&] {
+    return "the address '" + std::string{host} + "' cannot be resolved (" +
+           (!answered ? "the name service does not answer" : ::gai_strerror(state->code)) +
            "); set MASTER_ADDR to an address or a name that every rank knows";
   });
-  return out;
+  return state->found;
 }
 
 /// The rule that protects a job without keys: it stays on this host.
 /// @throws error unauthenticated when an address is not loopback and nobody allowed that
-inline void check_reach(const std::vector<boost::asio::ip::address>& addresses, std::string_view host, bool allowed) {
+inline void check_reach(const std::vector<ip_address>& addresses, std::string_view host, bool allowed) {
   for (const auto& a : addresses) {
     require(allowed || a.is_loopback(), errc::unauthenticated, [&] {
       return "MASTER_ADDR '" + std::string{host} + "' is " + a.to_string() +
              ", which other machines reach, and connections are not authenticated; use 127.0.0.1 for ranks of one "
-             "host, or set "
-             "join_options::allow_unauthenticated on a network you trust";
+             "host, or set join_options::allow_unauthenticated on a network you trust";
     });
   }
 }
 
-/// A socket that accepts connections on one address.
-class tcp_listener {
- public:
-  /// Nothing when the address cannot be used; `why` then says so, and `in_use` whether somebody else has the port.
-  [[nodiscard]] static std::optional<tcp_listener> open(boost::asio::io_context& context, const tcp::endpoint& at,
-                                                        std::string& why, bool& in_use) {
-    boost::system::error_code ec;
-    tcp::acceptor acceptor{context};
-    acceptor.open(at.protocol(), ec);
-    if (!ec) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
-    if (!ec && at.address().is_v6()) acceptor.set_option(boost::asio::ip::v6_only{true}, ec);
-    if (!ec) acceptor.set_option(tcp::acceptor::reuse_address{true}, ec);
-    if (!ec) acceptor.bind(at, ec);
-    if (!ec) acceptor.listen(boost::asio::socket_base::max_listen_connections, ec);
-    if (!ec) acceptor.non_blocking(true, ec);
-    if (!ec) return tcp_listener{std::move(acceptor)};
-    in_use = in_use || ec == boost::asio::error::address_in_use;
-    why = endpoint_text(at.address().to_string(), at.port()) + ": " + ec.message();
-    return std::nullopt;
-  }
+/// Whether this host itself has the address.
+[[nodiscard]] inline bool is_own(boost::asio::io_context& context, const ip_address& address) {
+  boost::system::error_code ec;
+  boost::asio::ip::udp::socket socket{context};
+  const boost::asio::ip::udp::endpoint at{address, 0};
+  socket.open(at.protocol(), ec);
+  if (!ec) socket.bind(at, ec);
+  return !ec;
+}
 
-  [[nodiscard]] int fd() { return acceptor_.native_handle(); }
-  [[nodiscard]] std::uint16_t port() const {
-    boost::system::error_code ec;
-    return acceptor_.local_endpoint(ec).port();
-  }
+/// Nothing when every address is IPv6 and this host has switched that off; then nobody can use them.
+/// @throws error network
+inline void require_family(boost::asio::io_context& context, const std::vector<ip_address>& addresses,
+                           std::string_view host) {
+  const bool only_v6 = std::all_of(addresses.begin(), addresses.end(), [](const auto& a) { return a.is_v6(); });
+  require(!only_v6 || is_own(context, boost::asio::ip::address_v6::loopback()), errc::network, [&] {
+    return "MASTER_ADDR '" + std::string{host} + "' is " + addresses.front().to_string() +
+           ", and IPv6 is switched off on this host; set MASTER_ADDR to an IPv4 address of rank 0's host, or switch "
+           "IPv6 on (sysctl net.ipv6.conf.all.disable_ipv6=0)";
+  });
+}
 
-  /// The next connection that waits, if one does.
-  [[nodiscard]] std::optional<tcp_socket> accept() {
-    boost::system::error_code ec;
-    tcp::socket socket = acceptor_.accept(ec);
-    if (ec) return std::nullopt;
-    return tcp_socket{std::move(socket)};
-  }
+/// The own address that the route to another one starts from; no packet is sent.
+[[nodiscard]] inline std::optional<ip_address> source_for(boost::asio::io_context& context, const ip_address& to) {
+  boost::system::error_code ec;
+  boost::asio::ip::udp::socket socket{context};
+  const boost::asio::ip::udp::endpoint at{to, 9};
+  socket.open(at.protocol(), ec);
+  if (!ec) socket.connect(at, ec);
+  if (ec) return std::nullopt;
+  const auto own = socket.local_endpoint(ec).address();
+  return ec || own.is_unspecified() ? std::nullopt : std::optional{own};
+}
 
- private:
-  explicit tcp_listener(tcp::acceptor acceptor) : acceptor_{std::move(acceptor)} {}
-  tcp::acceptor acceptor_;
+/// One address of a network interface that is up.
+struct interface_address {
+  std::string name;
+  ip_address address;
 };
 
-/// Connects, waiting at most until the deadline. Nothing when that fails; `why` then says so.
-[[nodiscard]] inline std::optional<tcp_socket> connect(boost::asio::io_context& context, const tcp::endpoint& to,
-                                                       rendezvous_clock::time_point deadline, std::string& why) {
-  boost::system::error_code ec;
-  tcp::socket socket{context};
-  socket.open(to.protocol(), ec);
-  if (!ec) socket.non_blocking(true, ec);
-  // Asio's own connect would wait without a deadline.
-  if (!ec && ::connect(socket.native_handle(), to.data(), static_cast<socklen_t>(to.size())) != 0) {
-    ec.assign(errno, boost::system::system_category());
-    if (ec == boost::asio::error::in_progress) {
-      pollfd writable{socket.native_handle(), POLLOUT, 0};
-      if (::poll(&writable, 1, poll_timeout(deadline, std::chrono::seconds{60})) > 0) {
-        int code = 0;
-        socklen_t length = sizeof code;
-        ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_ERROR, &code, &length);
-        ec.assign(code, boost::system::system_category());
-      } else {
-        ec = boost::asio::error::timed_out;
-      }
-    }
+[[nodiscard]] inline std::vector<interface_address> interface_addresses() {
+  std::vector<interface_address> all;
+  ::ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return all;
+  for (const ::ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    const auto address = address_of(i->ifa_addr);
+    if (address && (i->ifa_flags & IFF_UP) != 0) all.push_back({i->ifa_name, *address});
   }
-  if (!ec) return tcp_socket{std::move(socket)};
-  why = endpoint_text(to.address().to_string(), to.port()) + ": " + ec.message();
-  return std::nullopt;
+  ::freeifaddrs(list);
+  return all;
+}
+
+/// The way to an address as error texts name it: "from 10.0.0.2 on eth0".
+[[nodiscard]] inline std::string route_text(boost::asio::io_context& context, const ip_address& to) {
+  const auto own = source_for(context, to);
+  if (!own) return "this host has no route there";
+  for (const interface_address& i : interface_addresses()) {
+    if (i.address == *own) return "from " + own->to_string() + " on " + i.name;
+  }
+  return "from " + own->to_string();
 }
 
 }  // namespace hetero::detail

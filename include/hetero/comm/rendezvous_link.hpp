@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <poll.h>
 #include <span>
 #include <string>
 #include <string_view>

@@ -16,7 +16,7 @@
 /// What ranks say to each other before they are a world. A fixed prefix, the same in every version, then a body.
 namespace hetero::detail {
 
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 
 enum class rendezvous_kind : std::uint32_t {
   hello,       ///< rank to leader: who I am
@@ -24,7 +24,7 @@ enum class rendezvous_kind : std::uint32_t {
   other_job,   ///< leader to rank: this port serves another job
   refused,     ///< leader to all: why there will be no world
   welcome,     ///< leader to rank: where everybody listens
-  peer_hello,  ///< rank to rank: the data connection
+  peer_hello,  ///< rank to rank: one of their data connections
   ready,       ///< rank to leader: connected to everybody
   failed,      ///< rank to leader: why I could not
   go,          ///< leader to rank: everybody is ready
@@ -57,6 +57,11 @@ class body_writer {
   body_writer& add(std::string_view text) {
     add(static_cast<std::uint32_t>(text.size()));
     bytes_.append(text);
+    return *this;
+  }
+  body_writer& add(const std::vector<std::string>& texts) {
+    add(static_cast<std::uint8_t>(texts.size()));
+    for (const std::string& t : texts) add(std::string_view{t});
     return *this;
   }
   [[nodiscard]] const std::string& bytes() const noexcept { return bytes_; }
@@ -92,6 +97,11 @@ class body_reader {
     rest_.remove_prefix(length);
     return value;
   }
+  [[nodiscard]] std::vector<std::string> texts() {
+    std::vector<std::string> values(number<std::uint8_t>());
+    for (std::string& v : values) v = text();
+    return values;
+  }
   [[nodiscard]] bool complete() const noexcept { return complete_ && rest_.empty(); }
 
  private:
@@ -103,15 +113,21 @@ class body_reader {
 struct hello_message {
   std::uint32_t rank = 0;
   std::uint32_t world_size = 0;
-  std::uint16_t port = 0;  ///< where this rank accepts higher ranks
+  std::uint16_t port = 0;              ///< where this rank accepts higher ranks
+  bool open_to_others = false;         ///< it accepts connections from other hosts
+  std::uint64_t host_id = 0;           ///< equal where memory can be shared
+  std::vector<std::string> addresses;  ///< its own, by its routes to the leader
   std::uint64_t settings_hash = 0;
   std::string job;
   std::string settings;  ///< cut to `max_settings_text`; the hash covers all
 
   static constexpr std::size_t max_settings_text = 2048;
+  static constexpr std::size_t max_addresses = 8;
 
   [[nodiscard]] std::string encode() const {
-    return body_writer{}.add(rank).add(world_size).add(port).add(settings_hash).add(job).add(settings).bytes();
+    body_writer out;
+    out.add(rank).add(world_size).add(port).add(std::uint8_t{open_to_others}).add(host_id).add(settings_hash);
+    return out.add(job).add(settings).add(addresses).bytes();
   }
   /// False when the bytes are no hello.
   [[nodiscard]] bool decode(std::string_view bytes) {
@@ -119,9 +135,28 @@ struct hello_message {
     rank = in.number<std::uint32_t>();
     world_size = in.number<std::uint32_t>();
     port = in.number<std::uint16_t>();
+    open_to_others = in.number<std::uint8_t>() != 0;
+    host_id = in.number<std::uint64_t>();
     settings_hash = in.number<std::uint64_t>();
     job = in.text();
     settings = in.text();
+    addresses = in.texts();
+    return in.complete();
+  }
+};
+
+/// The first message of a data connection.
+struct peer_hello_message {
+  std::uint64_t token = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t stream = 0;
+
+  [[nodiscard]] std::string encode() const { return body_writer{}.add(token).add(rank).add(stream).bytes(); }
+  [[nodiscard]] bool decode(std::string_view bytes) {
+    body_reader in{bytes};
+    token = in.number<std::uint64_t>();
+    rank = in.number<std::uint32_t>();
+    stream = in.number<std::uint32_t>();
     return in.complete();
   }
 };
@@ -145,31 +180,44 @@ struct refusal_message {
   }
 };
 
-/// Where everybody listens, and a number that only this job knows.
+/// Where everybody listens, as seen by the rank that gets this, and a number that only this world knows.
 struct welcome_message {
   struct place {
-    std::string address;
+    std::vector<std::string> addresses;  ///< tried in this order
     std::uint16_t port = 0;
+    std::uint64_t host_id = 0;
   };
   std::uint64_t token = 0;
-  std::vector<place> places;
+  std::uint32_t streams = 1;        ///< between ranks of different hosts
+  std::uint32_t local_streams = 1;  ///< between ranks of one host
+  std::vector<place> places;        ///< by rank
+
+  static constexpr std::uint32_t max_streams = 64;
+
+  /// Connections between two ranks.
+  [[nodiscard]] std::uint32_t streams_between(std::uint32_t a, std::uint32_t b) const {
+    return places[a].host_id == places[b].host_id ? local_streams : streams;
+  }
 
   [[nodiscard]] std::string encode() const {
     body_writer out;
-    out.add(token).add(static_cast<std::uint32_t>(places.size()));
-    for (const place& p : places) out.add(p.address).add(p.port);
+    out.add(token).add(streams).add(local_streams).add(static_cast<std::uint32_t>(places.size()));
+    for (const place& p : places) out.add(p.addresses).add(p.port).add(p.host_id);
     return out.bytes();
   }
   [[nodiscard]] bool decode(std::string_view bytes, std::uint32_t world_size) {
     body_reader in{bytes};
     token = in.number<std::uint64_t>();
+    streams = in.number<std::uint32_t>();
+    local_streams = in.number<std::uint32_t>();
     if (in.number<std::uint32_t>() != world_size) return false;
     places.resize(world_size);
     for (place& p : places) {
-      p.address = in.text();
+      p.addresses = in.texts();
       p.port = in.number<std::uint16_t>();
+      p.host_id = in.number<std::uint64_t>();
     }
-    return in.complete();
+    return in.complete() && streams - 1 < max_streams && local_streams - 1 < max_streams;
   }
 };
 

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <optional>
-#include <poll.h>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <hetero/comm/rendezvous_address.hpp>
+#include <hetero/comm/rendezvous_host.hpp>
 #include <hetero/comm/rendezvous_link.hpp>
+#include <hetero/comm/rendezvous_mesh.hpp>
 #include <hetero/comm/rendezvous_message.hpp>
 #include <hetero/comm/rendezvous_options.hpp>
+#include <hetero/comm/rendezvous_port_file.hpp>
+#include <hetero/comm/rendezvous_result.hpp>
+#include <hetero/comm/rendezvous_socket.hpp>
 #include <hetero/core/error.hpp>
 #include <hetero/core/hash.hpp>
 
@@ -26,71 +32,173 @@ class rendezvous_worker {
   rendezvous_worker(boost::asio::io_context& context, const rendezvous_options& options)
       : context_{context}, options_{options}, deadline_{rendezvous_clock::now() + options.timeout} {}
 
-  /// Blocks until this rank is connected to every other; the connections by rank.
+  /// Blocks until this rank is connected to every other.
   /// @throws error what the leader says; rendezvous when it does not answer in time
-  [[nodiscard]] std::vector<std::optional<tcp_socket>> gather() {
-    const auto addresses = resolve(context_, options_.host);
-    check_reach(addresses, options_.host, options_.allow_unauthenticated);
-    while (!leader_) {
-      for (const std::uint16_t port : options_.ports) {
-        for (const auto& a : addresses) {
-          if (!leader_) introduce({a, port});
-        }
-      }
-      if (leader_) break;
+  [[nodiscard]] rendezvous_result gather() {
+    std::chrono::milliseconds pause{1};
+    while (true) {
+      const auto next = std::min(deadline_, rendezvous_clock::now() + pause);
+      if (try_leader(next)) break;
       require_time();
-      ::poll(nullptr, 0, poll_timeout(deadline_, std::chrono::milliseconds{20}));  // until the leader is up
+      ::poll(nullptr, 0, poll_timeout(next, pause));  // until the leader is up
+      pause = std::min(2 * pause, std::chrono::milliseconds{50});
     }
-    return mesh(expect(rendezvous_kind::welcome));
+    welcome_message table;
+    require(table.decode(expect(rendezvous_kind::welcome), options_.world_size), errc::rendezvous,
+            "the leader's list of ranks cannot be read");
+    rendezvous_mesh mesh{context_, options_.rank, table, leader_at_, deadline_};
+    const std::string why = mesh.run(listeners_, leader_->fd(), [&] { (void)expect(rendezvous_kind::refused); });
+    if (!why.empty()) fail(why);
+    leader_->send(rendezvous_kind::ready, {}, deadline_);
+    (void)expect(rendezvous_kind::go);
+    return mesh.take(leader_->release());
   }
 
-  /// Only tells whoever listens there who this is; for a second rank 0, which the leader must hear of.
-  /// @throws error what the leader says
-  void introduce_to(const tcp::endpoint& at) { introduce(at); }
-  [[nodiscard]] const std::string& last_failure() const noexcept { return why_; }
+  /// Calls every address that may be the leader's, all at once: one that leads nowhere holds up none of the others.
+  /// False when none has answered until then; calls that are still on their way stay so.
+  /// @throws error what the leader says; network, unauthenticated
+  bool try_leader(rendezvous_clock::time_point until) {
+    for (const tcp::endpoint& c : candidates_now()) {
+      const bool calling = std::any_of(calls_.begin(), calls_.end(), [&](const call& d) { return d.dial.to() == c; });
+      if (!calling) calls_.push_back({tcp_dial{context_, c}, rendezvous_clock::now() + patience});
+    }
+    do {
+      std::vector<pollfd> polled;
+      for (call& c : calls_) {
+        if (c.dial.pending() && rendezvous_clock::now() >= c.until) c.dial.give_up();
+        polled.push_back({c.dial.pending() ? c.dial.fd() : -1, POLLOUT, 0});
+      }
+      const bool settled = std::any_of(calls_.begin(), calls_.end(), [](const auto& c) { return !c.dial.pending(); });
+      ::poll(polled.data(), polled.size(), settled ? 0 : poll_timeout(until, patience));
+      for (std::size_t i = 0; i < calls_.size(); ++i) {
+        if (polled[i].revents != 0) calls_[i].dial.look();
+        if (!calls_[i].dial.pending() && hear(calls_[i].dial)) return true;
+      }
+      std::erase_if(calls_, [](const call& c) { return !c.dial.pending(); });
+    } while (!calls_.empty() && rendezvous_clock::now() < until);
+    return false;
+  }
 
  private:
-  static constexpr std::chrono::seconds answer_patience{2};
+  static constexpr std::chrono::seconds patience{2};
+
+  struct call {
+    tcp_dial dial;
+    rendezvous_clock::time_point until;
+  };
+
+  /// A call that has ended, well or not. True when it reached the leader.
+  bool hear(tcp_dial& dial) {
+    if (auto socket = dial.take()) {
+      introduce(std::move(*socket), dial.to());
+    } else {
+      failures_[endpoint_text(dial.to())] = dial.reason();
+    }
+    return leader_.has_value();
+  }
+
+  /// Where the leader may be: what was agreed, or what the port file says now.
+  [[nodiscard]] std::vector<tcp::endpoint> candidates_now() {
+    if (options_.port_file.empty()) {
+      if (!candidates_.empty()) return candidates_;
+      job_ = options_.job;
+      const auto addresses = resolve(options_.host, deadline_);
+      check_reach(addresses, options_.host, options_.allow_unauthenticated);
+      require_family(context_, addresses, options_.host);
+      for (const std::uint16_t port : options_.ports) {
+        for (const auto& a : addresses) candidates_.emplace_back(a, port);
+      }
+      return candidates_;
+    }
+    const auto file = port_file::read(options_.port_file);
+    const std::string about = "the port file '" + options_.port_file + '\'';
+    if (!file) {
+      failures_ = {{about, "is not there yet"}};
+      return candidates_ = {};
+    }
+    if (file_ == file) return candidates_;
+    file_ = file;
+    failures_.clear();
+    candidates_.clear();
+    calls_.clear();
+    job_ = file->job(options_.job);
+    for (const port_file::place& place : file->places) {
+      // Who may not speak with other machines looks only for a leader on this one.
+      try {
+        const auto addresses = resolve(place.host, deadline_);
+        for (const auto& a : addresses) {
+          if (options_.allow_unauthenticated || a.is_loopback()) candidates_.emplace_back(a, place.port);
+        }
+        if (candidates_.empty()) check_reach(addresses, place.host, false);
+      } catch (const error& e) {
+        failures_[place.host] = e.message();  // an old file may name anything; a new one replaces it
+      }
+    }
+    return candidates_;
+  }
 
   /// Says hello to whatever listens at an address; keeps the link when it is our leader.
-  void introduce(const tcp::endpoint& at) {
-    auto socket = connect(context_, at, std::min(deadline_, rendezvous_clock::now() + answer_patience), why_);
-    if (!socket) return;
-    boost::system::error_code ec;
-    const auto own_address = socket->get().local_endpoint(ec).address();
-    bool in_use = false;
-    // The address by which the leader is reached is the one by which others of the job reach us.
-    if (!listener_) listener_ = tcp_listener::open(context_, {own_address, 0}, why_, in_use);
-    require(listener_.has_value(), errc::network, [&] { return "no port to listen on is left at " + why_; });
-
-    hello_message hello;
-    hello.rank = options_.rank;
-    hello.world_size = options_.world_size;
-    hello.port = listener_->port();
-    hello.settings_hash = stable_hash{}.add(options_.settings).value();
-    hello.job = options_.job;
-    hello.settings = options_.settings.substr(0, hello_message::max_settings_text);
-    rendezvous_link link{std::move(*socket)};
-    const auto patience = std::min(deadline_, rendezvous_clock::now() + answer_patience);
-    const std::string where = endpoint_text(at.address().to_string(), at.port());
-    if (!link.send(rendezvous_kind::hello, hello.encode(), patience) ||
-        link.await(max_leader_bytes, patience) != rendezvous_link::state::message) {
-      why_ = where + ": something listens there that is not a leader of this version";
-      listener_.reset();
+  void introduce(tcp_socket socket, const tcp::endpoint& at) {
+    const std::string where = endpoint_text(at);
+    const auto until = std::min(deadline_, rendezvous_clock::now() + patience);
+    if (listeners_.empty()) {
+      boost::system::error_code ec;
+      listen_failure none;
+      // Others of this job come by any way; without permission only those of this host do.
+      listeners_ =
+          listen_at(context_,
+                    options_.allow_unauthenticated ? wildcards()
+                                                   : std::vector{ip_address{socket.get().local_endpoint(ec).address()}},
+                    0, none);
+      require(!listeners_.empty(), errc::network, [&] {
+        return "no port to listen on is left at " + none.at.address().to_string() + " (" + none.ec.message() + ")";
+      });
+    }
+    rendezvous_link link{std::move(socket)};
+    link.send(rendezvous_kind::hello, hello().encode(), until);
+    const auto answer = link.await(max_leader_bytes, until);
+    if (answer == rendezvous_link::state::partial) {
+      // The deadline may have left it no time; what was learned earlier then says more.
+      listeners_.clear();
+      failures_.try_emplace(where, "something listens there and does not answer");
       return;
+    }
+    if (answer != rendezvous_link::state::message) {
+      return forget(where, "something listens there that is not a leader of this version");
     }
     if (link.kind() == rendezvous_kind::refused) throw_refusal(link.body());
-    if (link.kind() != rendezvous_kind::registered) {
-      why_ = where + ": the leader of another job listens there";
-      listener_.reset();
-      return;
-    }
+    if (link.kind() != rendezvous_kind::registered) return forget(where, "the leader of another job listens there");
     body_reader in{link.body()};
     // The leader's clock counts from here on; a little more, so that its reason arrives.
     const auto left = std::chrono::milliseconds{in.number<std::int64_t>()};
-    deadline_ =
-        rendezvous_clock::now() + std::min(left, std::chrono::milliseconds{options_.timeout}) + std::chrono::seconds{2};
+    deadline_ = rendezvous_clock::now() + std::min(left, options_.timeout) + std::chrono::seconds{2};
+    leader_at_ = at;
     leader_ = std::move(link);
+  }
+
+  [[nodiscard]] hello_message hello() {
+    hello_message h;
+    h.rank = options_.rank;
+    h.world_size = options_.world_size;
+    h.port = listeners_.front().port();
+    h.open_to_others = options_.allow_unauthenticated;
+    h.host_id = options_.host_id != 0 ? options_.host_id : host_id();
+    h.settings_hash = stable_hash{}.add(options_.settings).value();
+    h.job = job_;
+    h.settings = options_.settings.substr(0, hello_message::max_settings_text);
+    if (!h.open_to_others) return h;
+    for (const tcp::endpoint& c : candidates_) {
+      const auto own = source_for(context_, c.address());
+      if (!own || own->is_loopback() || h.addresses.size() == hello_message::max_addresses) continue;
+      const std::string text = plain_text(*own);
+      if (std::find(h.addresses.begin(), h.addresses.end(), text) == h.addresses.end()) h.addresses.push_back(text);
+    }
+    return h;
+  }
+
+  void forget(const std::string& where, const char* why) {
+    failures_[where] = why;
+    listeners_.clear();
   }
 
   /// The next message of the leader, which must be of this kind.
@@ -105,69 +213,6 @@ class rendezvous_worker {
                 {rank_id{options_.rank}, {}}};
   }
 
-  [[nodiscard]] std::vector<std::optional<tcp_socket>> mesh(const std::string& body) {
-    welcome_message table;
-    require(table.decode(body, options_.world_size), errc::rendezvous, "the leader's list of ranks cannot be read");
-    std::vector<std::optional<tcp_socket>> sockets(options_.world_size);
-    for (std::uint32_t r = 1; r < options_.rank; ++r) {
-      boost::system::error_code ec;
-      const tcp::endpoint at{boost::asio::ip::make_address(table.places[r].address, ec), table.places[r].port};
-      auto socket = connect(context_, at, std::min(deadline_, rendezvous_clock::now() + answer_patience), why_);
-      if (!socket)
-        fail("rank " + std::to_string(options_.rank) + " cannot connect to rank " + std::to_string(r) + " at " + why_);
-      rendezvous_link link{std::move(*socket)};
-      link.send(rendezvous_kind::peer_hello, body_writer{}.add(table.token).add(options_.rank).bytes(), deadline_);
-      sockets[r] = link.release();
-    }
-    accept_higher(table.token, sockets);
-    leader_->send(rendezvous_kind::ready, {}, deadline_);
-    expect(rendezvous_kind::go);
-    sockets[0] = leader_->release();
-    return sockets;
-  }
-
-  /// Waits for the ranks above this one; whoever does not know the token is turned away.
-  void accept_higher(std::uint64_t token, std::vector<std::optional<tcp_socket>>& sockets) {
-    struct stranger {
-      rendezvous_link link;
-      rendezvous_clock::time_point until;
-    };
-    std::deque<stranger> strangers;
-    const auto absent = [&] {
-      return std::find_if(sockets.begin() + options_.rank + 1, sockets.end(),
-                          [](const auto& s) { return !s.has_value(); });
-    };
-    while (absent() != sockets.end()) {
-      if (rendezvous_clock::now() >= deadline_) {
-        fail("rank " + std::to_string(absent() - sockets.begin()) + " did not connect to rank " +
-             std::to_string(options_.rank));
-      }
-      std::vector<pollfd> polled{{listener_->fd(), POLLIN, 0}, {leader_->fd(), POLLIN, 0}};
-      for (stranger& s : strangers) polled.push_back({s.link.fd(), POLLIN, 0});
-      ::poll(polled.data(), polled.size(), poll_timeout(deadline_, std::chrono::milliseconds{500}));
-      if (polled[1].revents != 0) expect(rendezvous_kind::refused);
-      for (std::size_t i = 0; i < strangers.size();) {
-        const auto s = strangers[i].link.receive(max_stranger_bytes);
-        if (s == rendezvous_link::state::partial && rendezvous_clock::now() < strangers[i].until) {
-          ++i;
-          continue;
-        }
-        body_reader in{strangers[i].link.body()};
-        if (s == rendezvous_link::state::message && strangers[i].link.kind() == rendezvous_kind::peer_hello &&
-            in.number<std::uint64_t>() == token) {
-          const auto rank = in.number<std::uint32_t>();
-          if (rank > options_.rank && rank < sockets.size() && !sockets[rank])
-            sockets[rank] = strangers[i].link.release();
-        }
-        strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(i));
-      }
-      while (auto socket = listener_->accept()) {
-        if (strangers.size() == 64) strangers.pop_front();
-        strangers.push_back({rendezvous_link{std::move(*socket)}, rendezvous_clock::now() + answer_patience});
-      }
-    }
-  }
-
   /// Reports to the leader, so that every rank learns the reason, and ends.
   [[noreturn]] void fail(const std::string& text) {
     leader_->send(rendezvous_kind::failed, refusal_message{errc::network, text}.encode(), deadline_);
@@ -179,20 +224,35 @@ class rendezvous_worker {
     throw error{m.code, m.text, {rank_id{options_.rank}, {}}};
   }
 
-  void require_time() const {
-    require(rendezvous_clock::now() < deadline_, errc::rendezvous, [&] {
-      return "rank " + std::to_string(options_.rank) + " did not find rank 0 within " +
-             std::to_string(options_.timeout.count()) + " ms (" + why_ +
-             "); start rank 0 there, or correct MASTER_ADDR and MASTER_PORT";
-    });
+  void require_time() {
+    if (rendezvous_clock::now() < deadline_) return;
+    for (call& c : calls_) failures_.try_emplace(endpoint_text(c.dial.to()), "no answer");
+    std::string why;
+    for (const auto& [where, reason] : failures_) why += (why.empty() ? "" : "; ") + where + ": " + reason;
+    std::vector<ip_address> named;
+    for (const tcp::endpoint& c : candidates_) {
+      if (c.address().is_loopback() || std::find(named.begin(), named.end(), c.address()) != named.end()) continue;
+      named.push_back(c.address());
+      why += "; to " + c.address().to_string() + ' ' + route_text(context_, c.address());
+    }
+    throw error{errc::rendezvous,
+                "rank " + std::to_string(options_.rank) + " did not find rank 0 within " +
+                    std::to_string(options_.timeout.count()) + " ms (" + why + "); start rank 0 there, or correct " +
+                    (options_.port_file.empty() ? "MASTER_ADDR and MASTER_PORT" : "HETERO_PORT_FILE"),
+                {rank_id{options_.rank}, {}}};
   }
 
   boost::asio::io_context& context_;
   const rendezvous_options& options_;
   rendezvous_clock::time_point deadline_;
-  std::optional<tcp_listener> listener_;
+  std::vector<tcp::endpoint> candidates_;
+  std::optional<port_file> file_;  // what `candidates_` were read from
+  std::string job_;
+  std::vector<call> calls_;
+  std::map<std::string, std::string> failures_;  // what each address answered last
+  std::vector<tcp_listener> listeners_;
   std::optional<rendezvous_link> leader_;
-  std::string why_;
+  tcp::endpoint leader_at_;
 };
 
 }  // namespace hetero::detail

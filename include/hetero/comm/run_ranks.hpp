@@ -19,8 +19,7 @@ namespace hetero {
 namespace detail {
 
 /// Runs `body(rank)` on one thread per rank; the first exception is handed to `on_error` and rethrown after all ended.
-template <class Body, class OnError>
-void run_threads(std::uint32_t ranks, Body&& body, OnError&& on_error) {
+template <class Body, class OnError> void run_threads(std::uint32_t ranks, Body&& body, OnError&& on_error) {
   std::mutex mutex;
   std::exception_ptr first;
   const auto guarded = [&](std::uint32_t rank) {

@@ -3,15 +3,19 @@
 
 #include <utility>  // before Asio: Boost 1.74 uses std::exchange without it
 
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstddef>
-#include <fcntl.h>
-#include <linux/sockios.h>
 #include <span>
-#include <sys/ioctl.h>
+#include <string_view>
 
 namespace hetero::detail {
 
@@ -53,6 +57,13 @@ class tcp_socket {
     io_result r;
     r.bytes = socket_.write_some(parts, ec);
     return classify(r, ec);
+  }
+
+  /// For a peer on the same host. Pacing and probing for a bandwidth, as the default may do, halve what a path without
+  /// a wire carries (docs/performance.md). A kernel that does not offer it keeps its own.
+  void expect_no_wire() noexcept {
+    constexpr std::string_view plain = "reno";
+    ::setsockopt(fd(), IPPROTO_TCP, TCP_CONGESTION, plain.data(), static_cast<socklen_t>(plain.size()));
   }
 
   /// Bytes handed to the kernel that the peer's kernel has not acknowledged.

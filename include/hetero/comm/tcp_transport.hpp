@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -9,75 +12,105 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <poll.h>
 #include <span>
 #include <string>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
+#include <hetero/comm/shared_memory_link.hpp>
 #include <hetero/comm/tcp_connection.hpp>
 #include <hetero/comm/tcp_socket.hpp>
 #include <hetero/comm/transport.hpp>
 
 namespace hetero::detail {
 
-/// Ranks as processes, each connected to every other by one stream.
+/// Ranks as processes: a connection to each, and shared memory beside it where both are on one host.
 ///
-/// There is no thread of its own: whoever waits first polls the sockets for all, the others sleep until they are done
-/// or the poller leaves.
+/// There is no thread of its own: whoever waits first moves the messages of all, the others sleep until theirs are done
+/// or the mover leaves. The mover looks again and again for a moment, which saves the kernel's wake-up, and then sleeps
+/// in poll(); a writer into the shared memory finds out and rings through the connection.
 class tcp_transport final : public transport {
  public:
-  /// `sockets[r]` is connected to rank r; the own place is empty. `context` is what the sockets were made with.
+  /// How long to look before sleeping, where every rank of the host has a core: about what a wake-up costs twice over.
+  static constexpr std::chrono::microseconds patience{60};
+
+  /// `streams[r]` are connected to rank r; the own place is empty. `context` is what the sockets were made with.
   tcp_transport(std::shared_ptr<boost::asio::io_context> context, std::uint32_t rank,
-                std::vector<std::optional<tcp_socket>> sockets)
+                std::vector<std::vector<tcp_socket>> streams)
       : context_{std::move(context)}, rank_{rank}, wake_fd_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {
     require(wake_fd_ >= 0, errc::network, "no file descriptor is left for the communication engine; raise ulimit -n");
-    for (std::uint32_t r = 0; r < sockets.size(); ++r) {
-      connections_.push_back(sockets[r] ? std::make_unique<tcp_connection>(std::move(*sockets[r]), rank) : nullptr);
+    peers_.resize(streams.size());
+    for (std::size_t r = 0; r < streams.size(); ++r) {
+      if (!streams[r].empty()) peers_[r].net = std::make_unique<tcp_connection>(std::move(streams[r]), rank);
     }
   }
 
   ~tcp_transport() override {
     tcp_transport::goodbye();
-    for (const auto& c : connections_) {
-      if (c) c->close();
+    for (const peer& p : peers_) {
+      if (p.net) p.net->close();
     }
     ::close(wake_fd_);
   }
 
-  [[nodiscard]] std::uint32_t rank() const noexcept override { return rank_; }
-  [[nodiscard]] std::uint32_t world_size() const noexcept override {
-    return static_cast<std::uint32_t>(connections_.size());
+  /// From here on messages to `rank` go through shared memory. Both sides do this between two messages.
+  void attach(std::uint32_t rank, std::unique_ptr<shared_memory_link> link) {
+    const std::lock_guard lock{mutex_};
+    peers_[rank].memory = std::move(link);
   }
+  /// How long a waiting thread may keep its core busy before it sleeps; zero where ranks share cores.
+  void set_patience(std::chrono::nanoseconds p) {
+    const std::lock_guard lock{mutex_};
+    patience_ = p;
+  }
+
+  [[nodiscard]] std::uint32_t rank() const noexcept override { return rank_; }
+  [[nodiscard]] std::uint32_t world_size() const noexcept override { return static_cast<std::uint32_t>(peers_.size()); }
 
   void post(transfer& t) override {
     const std::lock_guard lock{mutex_};
     if (failure_) return;
-    tcp_connection& c = *connections_[t.peer];
-    const bool look_again = c.post(t);
-    if (c.failure()) return fail(*c.failure());
+    peer& p = peers_[t.peer];
+    const bool look_again = p.memory ? p.memory->post(t) : p.net->post(t);
+    ring_bell(p);
+    if (const world_failure* const why = p.failure()) return fail(*why);
     if (look_again && polling_) wake();
   }
 
   [[nodiscard]] status wait(std::span<transfer* const> transfers, clock::time_point deadline) override {
     std::unique_lock lock{mutex_};
+    clock::time_point patient_until{};
     while (true) {
+      if (failure_) return status::failed;
       const auto open = std::find_if(transfers.begin(), transfers.end(), [](const transfer* t) { return !t->done; });
-      if (failure_) return status::failed;
       if (open == transfers.end()) return status::done;
-      find_lost(transfers);
-      if (failure_) return status::failed;
-      if (clock::now() >= deadline) return status::timeout;
       if (polling_) {
         ++sleepers_;
-        changed_.wait_until(lock, deadline);
+        const bool late = changed_.wait_until(lock, deadline) == std::cv_status::timeout && clock::now() >= deadline;
         --sleepers_;
+        if (late && !(*open)->done && !failure_) return status::timeout;
         continue;
       }
+      if (progress(**open)) {
+        if (sleepers_ != 0) changed_.notify_all();
+        patient_until = {};
+        continue;
+      }
+      find_lost(transfers);
+      if (failure_) return status::failed;
+      const auto now = clock::now();
+      if (now >= deadline) return status::timeout;
+      if (patient_until == clock::time_point{}) patient_until = now + patience_;
+      const bool look_everywhere = now - looked_everywhere_ > std::chrono::milliseconds{1};
+      if (now < patient_until && !look_everywhere) {
+        lock.unlock();
+        pause();
+        lock.lock();
+        continue;
+      }
+      looked_everywhere_ = now;
       polling_ = true;
-      poll_once(lock, deadline, **open);
+      poll_once(lock, now < patient_until ? now : deadline, **open);
       polling_ = false;
       if (sleepers_ != 0) changed_.notify_all();
     }
@@ -85,7 +118,8 @@ class tcp_transport final : public transport {
 
   void cancel(transfer& t) noexcept override {
     const std::lock_guard lock{mutex_};
-    connections_[t.peer]->cancel(t);
+    peer& p = peers_[t.peer];
+    p.memory ? p.memory->cancel(t) : p.net->cancel(t);
   }
 
   void abort(world_failure why) noexcept override {
@@ -104,8 +138,8 @@ class tcp_transport final : public transport {
     std::unique_lock lock{mutex_};
     if (std::exchange(said_goodbye_, true)) return;
     if (!failure_) {
-      for (const auto& c : connections_) {
-        if (c) c->send_control(frame_type::goodbye, {});
+      for (const peer& p : peers_) {
+        if (p.net) p.net->send_control(frame_type::goodbye, {});
       }
     }
     flush(lock, std::chrono::seconds{1});
@@ -113,13 +147,36 @@ class tcp_transport final : public transport {
   }
 
  private:
+  struct peer {
+    std::unique_ptr<tcp_connection> net;  ///< also beside the memory: it tells of the peer's end
+    std::unique_ptr<shared_memory_link> memory;
+
+    [[nodiscard]] const world_failure* failure() const noexcept {
+      if (net->failure()) return &*net->failure();
+      return memory && memory->failure() ? &*memory->failure() : nullptr;
+    }
+    [[nodiscard]] const std::string& broken() const noexcept {
+      return memory && !memory->broken().empty() ? memory->broken() : net->broken();
+    }
+  };
+
+  static void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+  }
+
+  static void ring_bell(peer& p) {
+    if (p.memory && p.memory->take_bell()) p.net->ring_bell();
+  }
+
   /// The first failure ends the world here and is told to every peer, whoever found it: a peer may hear it from us
   /// before it notices that others went away.
   void fail(world_failure why) {
     if (failure_) return;
     failure_ = std::move(why);
-    for (const auto& c : connections_) {
-      if (c) c->send_control(frame_type::abort, *failure_);
+    for (const peer& p : peers_) {
+      if (p.net) p.net->send_control(frame_type::abort, *failure_);
     }
     changed_.notify_all();
     if (polling_) wake();
@@ -130,26 +187,50 @@ class tcp_transport final : public transport {
     [[maybe_unused]] const auto written = ::write(wake_fd_, &one, sizeof one);  // full: a wake-up is already pending
   }
 
-  /// One turn of the sockets: waits for readiness without the lock, then moves what can be moved.
-  void poll_once(std::unique_lock<std::mutex>& lock, clock::time_point deadline, const transfer& waiting) {
-    bool read = false;
-    for (std::uint32_t r = 0; r < connections_.size(); ++r) {
-      if (connections_[r] == nullptr || !connections_[r]->stopped_early()) continue;
-      connections_[r]->read_some();
-      read = true;
-      if (found_failure(r, waiting)) return;
+  /// Moves what somebody waits for, without waiting itself. Returns true when anything moved.
+  bool progress(const transfer& waiting) {
+    bool moved = false;
+    for (std::uint32_t r = 0; r < peers_.size(); ++r) {
+      peer& p = peers_[r];
+      if (p.memory && p.memory->active()) {
+        moved |= p.memory->progress();
+        ring_bell(p);
+      }
+      if (p.net && (p.net->active() || p.net->stopped_early())) moved |= p.net->progress();
+      if (p.net && found_failure(r, waiting)) return true;
     }
-    if (read) return;
+    return moved;
+  }
 
+  /// Waits for readiness of any socket without the lock, then moves what can be moved.
+  void poll_once(std::unique_lock<std::mutex>& lock, clock::time_point deadline, const transfer& waiting) {
+    bool asleep = true;
+    for (std::uint32_t r = 0; r < peers_.size(); ++r) {
+      peer& p = peers_[r];
+      if (!p.memory || p.memory->fall_asleep()) continue;
+      asleep = false;
+      p.memory->progress();
+      ring_bell(p);
+      if (found_failure(r, waiting)) break;
+    }
+    if (asleep) poll_sockets(lock, deadline, waiting);
+    for (peer& p : peers_) {
+      if (p.memory) p.memory->wake_up();
+    }
+  }
+
+  void poll_sockets(std::unique_lock<std::mutex>& lock, clock::time_point deadline, const transfer& waiting) {
     polled_.assign(1, {wake_fd_, POLLIN, 0});
     polled_ranks_.assign(1, rank_);
-    for (std::uint32_t r = 0; r < connections_.size(); ++r) {
-      tcp_connection* const c = connections_[r].get();
-      if (c == nullptr || !c->open()) continue;
-      const int events = (c->wants_read() ? POLLIN : 0) | (c->wants_write() ? POLLOUT : 0);
-      if (events == 0) continue;  // held back; a hang-up would wake the poller without end
-      polled_.push_back({c->fd(), static_cast<short>(events), 0});
-      polled_ranks_.push_back(r);
+    for (std::uint32_t r = 0; r < peers_.size(); ++r) {
+      if (!peers_[r].net) continue;
+      for (tcp_stream& s : peers_[r].net->streams()) {
+        if (!s.open()) continue;
+        const int events = (s.wants_read() ? POLLIN : 0) | (s.wants_write() ? POLLOUT : 0);
+        if (events == 0) continue;  // held back; a hang-up would wake the poller without end
+        polled_.push_back({s.fd(), static_cast<short>(events), 0});
+        polled_ranks_.push_back(r);
+      }
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now());
     lock.unlock();
@@ -161,20 +242,19 @@ class tcp_transport final : public transport {
       [[maybe_unused]] const auto got = ::read(wake_fd_, &count, sizeof count);
     }
     for (std::size_t i = 1; i < polled_.size(); ++i) {
-      if (polled_[i].revents == 0) continue;
-      tcp_connection& c = *connections_[polled_ranks_[i]];
-      if ((polled_[i].revents & POLLOUT) != 0) c.write_some();
-      if ((polled_[i].revents & ~POLLOUT) != 0) c.read_some();
-      if (found_failure(polled_ranks_[i], waiting)) return;
+      const std::uint32_t r = polled_ranks_[i];
+      if (polled_[i].revents == 0 || (i > 1 && polled_[i - 1].revents != 0 && polled_ranks_[i - 1] == r)) continue;
+      peers_[r].net->progress();
+      if (found_failure(r, waiting)) return;
     }
   }
 
-  bool found_failure(std::uint32_t peer, const transfer& waiting) {
-    const tcp_connection& c = *connections_[peer];
-    if (c.failure()) {
-      fail(*c.failure());
-    } else if (!c.broken().empty()) {
-      fail(lost(peer, waiting));
+  bool found_failure(std::uint32_t rank, const transfer& waiting) {
+    const peer& p = peers_[rank];
+    if (const world_failure* const why = p.failure()) {
+      fail(*why);
+    } else if (!p.broken().empty()) {
+      fail(lost(rank, waiting));
     }
     return failure_.has_value();
   }
@@ -183,17 +263,17 @@ class tcp_transport final : public transport {
   void find_lost(std::span<transfer* const> transfers) {
     for (const transfer* t : transfers) {
       if (t->done) continue;
-      const tcp_connection& c = *connections_[t->peer];
-      if (!c.broken().empty()) return fail(lost(t->peer, *t));
-      if (c.left()) return fail(lost_failure(*t, rank_, "left the world"));
+      const peer& p = peers_[t->peer];
+      if (!p.broken().empty()) return fail(lost(t->peer, *t));
+      if (p.net->left()) return fail(lost_failure(*t, rank_, "left the world"));
     }
   }
 
-  [[nodiscard]] world_failure lost(std::uint32_t peer, const transfer& waiting) const {
-    const std::string how = connections_[peer]->broken();
+  [[nodiscard]] world_failure lost(std::uint32_t rank, const transfer& waiting) const {
+    const std::string how = peers_[rank].broken();
     world_failure why = lost_failure(waiting, rank_, how);
-    if (peer != waiting.peer) {
-      why.message = "rank " + std::to_string(peer) + ' ' + how + " while rank " + std::to_string(rank_) +
+    if (rank != waiting.peer) {
+      why.message = "rank " + std::to_string(rank) + ' ' + how + " while rank " + std::to_string(rank_) +
                     " waited for rank " + std::to_string(waiting.peer) + " in " + to_string(waiting.what) +
                     " on channel '" + std::string{waiting.channel_name} + '\'';
     }
@@ -205,10 +285,12 @@ class tcp_transport final : public transport {
     const auto deadline = clock::now() + limit;
     while (true) {
       std::vector<pollfd> unfinished;
-      for (const auto& c : connections_) {
-        if (!c) continue;
-        c->write_some();
-        if (c->wants_write()) unfinished.push_back({c->fd(), POLLOUT, 0});
+      for (const peer& p : peers_) {
+        if (!p.net) continue;
+        for (tcp_stream& s : p.net->streams()) {
+          s.write_some();
+          if (s.wants_write()) unfinished.push_back({s.fd(), POLLOUT, 0});
+        }
       }
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now()).count();
       if (unfinished.empty() || left <= 0) return;
@@ -223,18 +305,21 @@ class tcp_transport final : public transport {
   void settle() noexcept {
     const auto deadline = clock::now() + std::chrono::milliseconds{500};
     std::array<std::byte, 4096> dropped;
-    for (const auto& c : connections_) {
-      if (!c || !c->open()) continue;
-      c->socket().shut_down_sending();
-      while (c->socket().unacknowledged() > 0 && clock::now() < deadline) {
-        pollfd readable{c->fd(), POLLIN, 0};
-        ::poll(&readable, 1, 1);
-        const io_result r = c->socket().read(dropped);
-        if (r.ended()) break;
-      }
-      while (clock::now() < deadline) {
-        const io_result r = c->socket().read(dropped);
-        if (r.would_block || r.ended()) break;
+    for (const peer& p : peers_) {
+      if (!p.net) continue;
+      for (tcp_stream& s : p.net->streams()) {
+        if (!s.open()) continue;
+        s.socket().shut_down_sending();
+        while (s.socket().unacknowledged() > 0 && clock::now() < deadline) {
+          pollfd readable{s.fd(), POLLIN, 0};
+          ::poll(&readable, 1, 1);
+          const io_result r = s.socket().read(dropped);
+          if (r.ended()) break;
+        }
+        while (clock::now() < deadline) {
+          const io_result r = s.socket().read(dropped);
+          if (r.would_block || r.ended()) break;
+        }
       }
     }
   }
@@ -242,13 +327,15 @@ class tcp_transport final : public transport {
   std::shared_ptr<boost::asio::io_context> context_;
   std::uint32_t rank_;
   int wake_fd_;
-  std::vector<std::unique_ptr<tcp_connection>> connections_;
+  std::vector<peer> peers_;
 
-  mutable std::mutex mutex_;  // guards everything below and the connections
+  mutable std::mutex mutex_;  // guards everything below and the peers
   std::condition_variable changed_;
   bool polling_ = false;
   unsigned sleepers_ = 0;
   bool said_goodbye_ = false;
+  std::chrono::nanoseconds patience_{patience};
+  clock::time_point looked_everywhere_{};
   std::optional<world_failure> failure_;
   std::vector<pollfd> polled_;  // the poller's
   std::vector<std::uint32_t> polled_ranks_;

@@ -57,6 +57,10 @@ struct traffic_counters {
     return sum;
   }
 
+  friend constexpr traffic_counters operator+(traffic_counters a, const traffic_counters& b) noexcept {
+    for (std::size_t i = 0; i < traffic_classes; ++i) a.by_class[i] = a.by_class[i] + b.by_class[i];
+    return a;
+  }
   friend constexpr traffic_counters operator-(traffic_counters a, const traffic_counters& b) noexcept {
     for (std::size_t i = 0; i < traffic_classes; ++i) a.by_class[i] = a.by_class[i] - b.by_class[i];
     return a;
@@ -66,15 +70,34 @@ struct traffic_counters {
 
 namespace detail {
 
-/// The live counters behind the snapshots, shared by every handle of a rank. Thread-safe.
+/// The live counters behind the snapshots. Thread-safe.
 class traffic_meter {
  public:
+  /// Counts everything in `total` as well from now on. Before, or by, the thread that counts here.
+  void feeds(traffic_meter* total) noexcept { total_ = total; }
+
   void sent(traffic_class c, std::size_t bytes) noexcept {
     add(at(c).bytes_sent, bytes);
     add(at(c).messages, 1);
+    if (total_ != nullptr) total_->sent(c, bytes);
   }
-  void received(traffic_class c, std::size_t bytes) noexcept { add(at(c).bytes_received, bytes); }
-  void round(traffic_class c) noexcept { add(at(c).rounds, 1); }
+  void received(traffic_class c, std::size_t bytes) noexcept {
+    add(at(c).bytes_received, bytes);
+    if (total_ != nullptr) total_->received(c, bytes);
+  }
+  void round(traffic_class c) noexcept {
+    add(at(c).rounds, 1);
+    if (total_ != nullptr) total_->round(c);
+  }
+
+  void add(const traffic_counters& moved) noexcept {
+    for (std::size_t i = 0; i < traffic_classes; ++i) {
+      add(cells_[i].bytes_sent, moved.by_class[i].bytes_sent);
+      add(cells_[i].bytes_received, moved.by_class[i].bytes_received);
+      add(cells_[i].messages, moved.by_class[i].messages);
+      add(cells_[i].rounds, moved.by_class[i].rounds);
+    }
+  }
 
   [[nodiscard]] traffic_counters snapshot() const noexcept {
     traffic_counters out;
@@ -96,6 +119,7 @@ class traffic_meter {
   }
   cell& at(traffic_class c) noexcept { return cells_[static_cast<std::size_t>(c)]; }
   std::array<cell, traffic_classes> cells_;
+  traffic_meter* total_ = nullptr;
 };
 
 }  // namespace detail

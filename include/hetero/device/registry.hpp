@@ -5,34 +5,17 @@
 #include <functional>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <hetero/core/error.hpp>
+#include <hetero/core/usable_cores.hpp>
 #include <hetero/device/any_device.hpp>
 #include <hetero/device/cpu_device.hpp>
 #include <hetero/device/device_spec.hpp>
 #include <hetero/device/throttled_device.hpp>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
-
 namespace hetero {
-
-/// Cores this process may run on, which is less than the machine has under a container or `taskset`.
-[[nodiscard]] inline std::uint32_t usable_cores() noexcept {
-#if defined(__linux__)
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 0) {
-    return static_cast<std::uint32_t>(CPU_COUNT(&cores));
-  }
-#endif
-  const unsigned cores_reported = std::thread::hardware_concurrency();
-  return cores_reported == 0 ? 1 : cores_reported;
-}
 
 /// How devices of one kind are found and made.
 struct device_factory {

@@ -89,6 +89,49 @@ struct nothing_to_wait_for : reducing {
 };
 static_assert(!async_all_reducer<nothing_to_wait_for>);
 
+// One capability each: a model of one concept is a model of no other.
+template <class C>
+constexpr int parts_capabilities =
+    all_gatherer_v<C> + reducer<C> + reduce_scatterer<C> + reduce_scatterer_v<C> + gatherer<C> + gatherer_v<C> +
+    scatterer<C> + scatterer_v<C> + all_to_all_capable<C> + all_to_all_v_capable<C> + neighbour_exchanger<C>;
+static_assert(parts_capabilities<minimal> == 0 && parts_capabilities<world> == 11);
+
+#define HETERO_TEST_CAPABILITY(name, concept_name, ...) \
+  struct name : minimal {                               \
+    void __VA_ARGS__ {}                                 \
+    name channel(std::string_view) const { return {}; } \
+    name split(int, int) { return {}; }                 \
+  };                                                    \
+  static_assert(concept_name<name> && parts_capabilities<name> == 1)
+
+using counts_span = std::span<const std::size_t>;
+HETERO_TEST_CAPABILITY(gathering_uneven, all_gatherer_v,
+                       all_gather_v(const tensor_view&, const tensor_view&, counts_span));
+HETERO_TEST_CAPABILITY(reducing_to_one, reducer, reduce(const tensor_view&, reduce_op, rank_id));
+HETERO_TEST_CAPABILITY(reducing_parts, reduce_scatterer,
+                       reduce_scatter(const tensor_view&, const tensor_view&, reduce_op));
+HETERO_TEST_CAPABILITY(reducing_uneven, reduce_scatterer_v,
+                       reduce_scatter_v(const tensor_view&, const tensor_view&, counts_span, reduce_op));
+HETERO_TEST_CAPABILITY(gathering, gatherer, gather(const tensor_view&, const tensor_view&, rank_id));
+HETERO_TEST_CAPABILITY(gathering_to_one, gatherer_v,
+                       gather_v(const tensor_view&, const tensor_view&, counts_span, rank_id));
+HETERO_TEST_CAPABILITY(scattering, scatterer, scatter(const tensor_view&, const tensor_view&, rank_id));
+HETERO_TEST_CAPABILITY(scattering_uneven, scatterer_v,
+                       scatter_v(const tensor_view&, const tensor_view&, counts_span, rank_id));
+HETERO_TEST_CAPABILITY(swapping, all_to_all_capable, all_to_all(const tensor_view&, const tensor_view&));
+HETERO_TEST_CAPABILITY(swapping_uneven, all_to_all_v_capable,
+                       all_to_all_v(const tensor_view&, counts_span, const tensor_view&, counts_span));
+HETERO_TEST_CAPABILITY(neighbourly, neighbour_exchanger, neighbour_exchange(std::span<const neighbour>));
+#undef HETERO_TEST_CAPABILITY
+
+// Counts that are not of std::size_t would be copied or cut at every call.
+struct counts_by_int : minimal {
+  void all_gather_v(const tensor_view&, const tensor_view&, std::span<const int>) {}
+  counts_by_int channel(std::string_view) const { return {}; }
+  counts_by_int split(int, int) { return {}; }
+};
+static_assert(!all_gatherer_v<counts_by_int>);
+
 static_assert(!std::is_copy_constructible_v<world>, "one handle per thread of control");
 static_assert(std::is_nothrow_move_constructible_v<world>);
 

@@ -5,13 +5,13 @@
 
 #include <hetero/comm/join.hpp>
 
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <spawn.h>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 using namespace hetero;
@@ -115,8 +115,8 @@ job_result run_job(std::uint32_t ranks, const std::string& role) {
 
 TEST_CASE("one rank of a job of processes", "[.child]") {
   const char* const role = std::getenv("HETERO_TEST_ROLE");
-  if (role == nullptr) return;  // chosen by a tag, not started by run_job
-  world w = join();
+  if (role == nullptr) return;           // chosen by a tag, not started by run_job
+  world w = join({.self_test = false});  // rank 0 does not come through join
   const std::string part = role;
   if (part == "sum") {
     REQUIRE_NOTHROW(play(w, part));

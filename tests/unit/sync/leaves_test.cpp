@@ -156,8 +156,9 @@ TEST_CASE("weighted sums of samples add to the same bits for any split", "[sync]
 }
 
 TEST_CASE("an all_reduce session sums each bucket once and drains what is left", "[sync]") {
-  for (const bool overlap : {true, false}) {
-    const all_reduce_synchronizer sync{.bucket_bytes = 1, .overlap = overlap};
+  for (const auto& [overlap, order] : {std::pair{true, queue_order::fifo}, std::pair{true, queue_order::priority},
+                                       std::pair{false, queue_order::fifo}}) {
+    const all_reduce_synchronizer sync{.bucket_bytes = 1, .overlap = overlap, .order = order};
     const auto buckets = sync.buckets(layout(), dtype::f32);
     REQUIRE(buckets.size() == (overlap ? 4U : 1U));
     std::vector<std::vector<float>> sums(3);

@@ -183,7 +183,7 @@ TEST_CASE("policies describe every digit of themselves", "[trainer]") {
   REQUIRE(describe_policy(learning_rate_schedule{linear_rate{.warm_up_steps = 2, .total_steps = 9}}) == "{2{2, 9, 0}}");
   REQUIRE(describe_policy(fixed_partitioner{.shares = {3, 4}}) == "{[3, 4], {}}");
   REQUIRE(describe_policy(replicated_sharding{}) == "{}");
-  REQUIRE(describe_policy(all_reduce_synchronizer{.overlap = false}) == "{4194304, off}");
+  REQUIRE(describe_policy(all_reduce_synchronizer{.overlap = false}) == "{4194304, off, 0}");
   struct outside {
     int value = 3;
   };

@@ -8,8 +8,7 @@
 namespace hetero::detail {
 
 /// Dissemination barrier: in round k each rank hears from the one 2^k before it; ceil(log2 n) rounds without payload.
-template <exchange Exchange>
-void dissemination_barrier(Exchange& ex) {
+template <exchange Exchange> void dissemination_barrier(Exchange& ex) {
   const std::uint32_t n = ex.world_size();
   for (std::uint32_t distance = 1; distance < n; distance *= 2) {
     ex.count_round();

@@ -12,8 +12,7 @@
 namespace hetero::detail {
 
 /// Binomial tree from `root` in ceil(log2 n) rounds; pieces flow down it one behind the other. n-1 messages per piece.
-template <exchange Exchange>
-void tree_broadcast(Exchange& ex, std::span<std::byte> data, std::uint32_t root) {
+template <exchange Exchange> void tree_broadcast(Exchange& ex, std::span<std::byte> data, std::uint32_t root) {
   const std::uint32_t n = ex.world_size();
   if (n == 1) return;
   const std::uint32_t place = (ex.rank() + n - root) % n;  // the root is at place 0

@@ -35,50 +35,43 @@ struct segment {
 }
 
 /// How many pieces the longest segment is cut into. At least one, so that empty operations also meet and are compared.
-[[nodiscard]] constexpr std::size_t pieces_for(std::size_t segment_bytes) noexcept {
-  return std::max<std::size_t>(1, (segment_bytes + piece_bytes - 1) / piece_bytes);
+[[nodiscard]] constexpr std::size_t pieces_for(std::size_t segment_bytes, std::size_t bytes = piece_bytes) noexcept {
+  return std::max<std::size_t>(1, (segment_bytes + bytes - 1) / bytes);
 }
-
-/// Receives that are posted ahead of the one being awaited.
-inline constexpr std::size_t ring_receives = 2;
 
 /// `steps` turns of a ring: in turn t this rank sends segment (rank - t) to its right and receives (rank - t - 1) from
 /// its left, in `pieces` pieces each. A piece goes out as soon as the turn before delivered it, so the turns overlap.
 ///
-/// source(segment, piece) and target(segment, piece, slot, turn) give the memory, slot < ring_receives;
-/// arrived(segment, piece, slot, turn) consumes a piece before its slot is used again.
-template <exchange Exchange, class Source, class Target, class Arrived>
-void ring_pipeline(Exchange& ex, std::size_t steps, std::size_t pieces, Source source, Target target, Arrived arrived) {
-  constexpr std::size_t window = 4;  // sends in flight
+/// part(segment, piece) gives the memory; combine(turn) how what arrives joins it.
+template <exchange Exchange, class Part, class Combine>
+void ring_pipeline(Exchange& ex, std::size_t steps, std::size_t pieces, Part part, Combine combine) {
+  constexpr std::size_t window = 4;  // sends in flight, and receives posted
   const std::size_t n = ex.world_size();
   const std::uint32_t left = (ex.rank() + ex.world_size() - 1) % ex.world_size();
   const std::uint32_t right = (ex.rank() + 1) % ex.world_size();
   const auto segment_at = [&](std::size_t turn) { return (ex.rank() + steps * n - turn) % n; };
 
   std::array<transfer, window> sends;
-  std::array<transfer, ring_receives> receives;
+  std::array<transfer, window> receives;
   const std::size_t total = steps * pieces;
   std::size_t next_send = 0;
   std::size_t next_receive = 0;
   for (std::size_t item = 0; item < total; ++item) {
-    for (; next_receive < std::min(total, item + ring_receives); ++next_receive) {
-      const std::size_t slot = next_receive % ring_receives;
+    // A piece may be received into its place once it was sent from there, n - 1 turns before: always so by then.
+    for (; next_receive < std::min(total, item + window); ++next_receive) {
       const std::size_t turn = next_receive / pieces;
-      const std::span<std::byte> to = target(segment_at(turn + 1), next_receive % pieces, slot, turn);
-      ex.start_recv(receives[slot], to.data(), to.size(), left);
+      const auto [to, bytes] = part(segment_at(turn + 1), next_receive % pieces);
+      ex.start_recv(receives[next_receive % window], to, bytes, left, combine(turn));
     }
     // The send of item i needs the arrival of item i - pieces.
     for (; next_send < std::min({total, item + window, item + pieces}); ++next_send) {
       if (next_send % pieces == 0) ex.count_round();
       transfer& slot = sends[next_send % window];
       ex.finish(slot);
-      const std::span<const std::byte> from = source(segment_at(next_send / pieces), next_send % pieces);
-      ex.start_send(slot, from.data(), from.size(), right);
+      const auto [from, bytes] = part(segment_at(next_send / pieces), next_send % pieces);
+      ex.start_send(slot, from, bytes, right);
     }
-    const std::size_t slot = item % ring_receives;
-    ex.finish(receives[slot]);
-    const std::size_t turn = item / pieces;
-    arrived(segment_at(turn + 1), item % pieces, slot, turn);
+    ex.finish(receives[item % window]);
   }
   for (transfer& t : sends) ex.finish(t);
 }
