@@ -37,7 +37,7 @@ struct settings {
   }
 };
 
-/// One of our processes. Variants: flat, hierarchical (by the islands of `--islands`), compute:MS (sleeps so long) and
+/// One of our processes. Variants: flat (a ring), tuned (as a probe of this network suggests), hierarchical (by the islands of `--islands`), compute:MS (sleeps so long) and
 /// overlap:MS (an all_reduce while it sleeps so long).
 int run_rank(const std::string& control, const std::vector<int>& islands) {
   hetero::world world = hetero::join({.settings = "shaped links benchmark", .allow_unauthenticated = true});
@@ -61,6 +61,11 @@ int run_rank(const std::string& control, const std::vector<int>& islands) {
             std::this_thread::sleep_for(work);
             sum.wait();
           };
+        }
+        if (variant == "tuned") {
+          world.tune(hetero::probe(world, {.bandwidth = true}).suggest());
+        } else {
+          world.tune({.all_reduce = {{.algorithm = hetero::all_reduce_algorithm::ring}}});
         }
         return [&world, view] { world.all_reduce(view, hetero::reduce_op::sum); };
       });
@@ -105,7 +110,7 @@ void measure_unequal(bench::figures& out, const settings& s, const std::string& 
   const auto where = places_of(net, ports);
   const auto n = static_cast<unsigned>(rates.size());
   const bool equal = rates.front() == rates.back();
-  std::vector<bench::side> sides{{bench::our_group("ours", n, tcp_alone, {"--rank"}, where), "flat"}};
+  std::vector<bench::side> sides{{bench::our_group("ours", n, tcp_alone, {"--rank"}, where), "tuned"}};
   std::string missing;
   try {
     sides.push_back(bench::gloo_side(n, "ring", where));
