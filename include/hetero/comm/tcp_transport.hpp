@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,7 @@ class tcp_transport final : public transport {
   [[nodiscard]] status wait(std::span<transfer* const> transfers, clock::time_point deadline) override {
     std::unique_lock lock{mutex_};
     clock::time_point patient_until{};
+    unsigned looks = 0;
     while (true) {
       if (failure_) return status::failed;
       const auto open = std::find_if(transfers.begin(), transfers.end(), [](const transfer* t) { return !t->done; });
@@ -104,7 +106,8 @@ class tcp_transport final : public transport {
       const bool look_everywhere = now - looked_everywhere_ > std::chrono::milliseconds{1};
       if (now < patient_until && !look_everywhere) {
         lock.unlock();
-        pause();
+        // The scheduler may have put the peer on this very core; then only giving way lets it answer.
+        ++looks % 32 == 0 ? std::this_thread::yield() : pause();
         lock.lock();
         continue;
       }
