@@ -33,9 +33,9 @@ namespace hetero {
     const auto beside = std::count(result.host_ids.begin(), result.host_ids.end(), result.host_ids[options.rank]);
     if (static_cast<std::size_t>(beside) > usable_cores()) carrier->set_patience({});
     const bool wanted = options.shared_memory && detail::shared_memory_wanted();
+    world setup = world{carrier}.channel("shared memory");
+    setup.set_timeout(options.timeout);
     try {
-      world setup = world{carrier}.channel("shared memory");
-      setup.set_timeout(options.timeout);
       auto links = detail::link_through_memory(setup, result.host_ids, result.token, wanted);
       for (auto& [peer, link] : links.by_rank) carrier->attach(peer, std::move(link));
     } catch (const error&) {
