@@ -178,6 +178,7 @@ class in_process_transport final : public transport {
 
   [[nodiscard]] std::uint32_t rank() const noexcept override { return rank_; }
   [[nodiscard]] std::uint32_t world_size() const noexcept override { return hub_->world_size(); }
+  [[nodiscard]] std::string path_to(std::uint32_t) const override { return "memory of one process"; }
   void post(transfer& t) override { hub_->post(rank_, t); }
   [[nodiscard]] status wait(std::span<transfer* const> transfers, clock::time_point deadline) override {
     return hub_->wait(rank_, transfers, deadline);

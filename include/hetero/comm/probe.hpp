@@ -70,9 +70,11 @@ class prober {
     }
     share(mine, &link_measurement::latency_s);
     confirm();
-    if constexpr (requires(const C& c) { std::string{c.path_to(rank_id{0})}; }) share_paths();
     if (options_.bandwidth && n > 1) measure_bandwidth();
     report_.slow = find_slow_links(report_, options_.slow_factor, options_.least_latency_s);
+    if constexpr (requires(const C& c) { std::string{c.path_to(rank_id{0})}; }) {
+      if (options_.bandwidth || !report_.slow.empty()) share_paths();
+    }
     return std::move(report_);
   }
 

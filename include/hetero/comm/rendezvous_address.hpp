@@ -3,8 +3,6 @@
 
 #include <utility>  // before Asio: Boost 1.74 uses std::exchange without it
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -23,12 +21,12 @@
 #include <vector>
 
 #include <hetero/comm/rendezvous_link.hpp>
+#include <hetero/comm/tcp_interface.hpp>
 #include <hetero/core/error.hpp>
 
 namespace hetero::detail {
 
 using tcp = boost::asio::ip::tcp;
-using ip_address = boost::asio::ip::address;
 
 /// "host:port", with brackets around an IPv6 address.
 [[nodiscard]] inline std::string endpoint_text(std::string_view host, std::uint16_t port) {
@@ -42,21 +40,6 @@ using ip_address = boost::asio::ip::address;
 /// An address as other hosts can use it: which of our interfaces a link-local one belongs to means nothing to them.
 [[nodiscard]] inline std::string plain_text(const ip_address& address) {
   return address.is_v6() ? boost::asio::ip::address_v6{address.to_v6().to_bytes()}.to_string() : address.to_string();
-}
-
-/// Nothing for an address of another family than IPv4 and IPv6.
-[[nodiscard]] inline std::optional<ip_address> address_of(const ::sockaddr* address) {
-  if (address != nullptr && address->sa_family == AF_INET) {
-    const auto* const a = reinterpret_cast<const ::sockaddr_in*>(address);
-    return boost::asio::ip::address_v4{ntohl(a->sin_addr.s_addr)};
-  }
-  if (address != nullptr && address->sa_family == AF_INET6) {
-    const auto* const a = reinterpret_cast<const ::sockaddr_in6*>(address);
-    boost::asio::ip::address_v6::bytes_type bytes;
-    std::copy_n(a->sin6_addr.s6_addr, bytes.size(), bytes.begin());
-    return boost::asio::ip::address_v6{bytes, a->sin6_scope_id};
-  }
-  return std::nullopt;
 }
 
 /// Every address of a host, each once, in the order the system prefers. The host may be a name, an IPv4 or an IPv6
@@ -147,24 +130,6 @@ inline void require_family(boost::asio::io_context& context, const std::vector<i
   if (ec) return std::nullopt;
   const auto own = socket.local_endpoint(ec).address();
   return ec || own.is_unspecified() ? std::nullopt : std::optional{own};
-}
-
-/// One address of a network interface that is up.
-struct interface_address {
-  std::string name;
-  ip_address address;
-};
-
-[[nodiscard]] inline std::vector<interface_address> interface_addresses() {
-  std::vector<interface_address> all;
-  ::ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  for (const ::ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    const auto address = address_of(i->ifa_addr);
-    if (address && (i->ifa_flags & IFF_UP) != 0) all.push_back({i->ifa_name, *address});
-  }
-  ::freeifaddrs(list);
-  return all;
 }
 
 /// The way to an address as error texts name it: "from 10.0.0.2 on eth0".

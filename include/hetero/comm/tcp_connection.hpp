@@ -31,6 +31,7 @@ class tcp_connection {
 
   [[nodiscard]] std::deque<tcp_stream>& streams() noexcept { return streams_; }
   /// True once the peer said goodbye and all of its messages are here: other streams may be behind the goodbye's.
+  [[nodiscard]] tcp_socket& socket() noexcept { return streams_.front().socket(); }
   [[nodiscard]] bool left() const noexcept { return left_ && !inbox_.incomplete(); }
   [[nodiscard]] bool open() const noexcept { return streams_.front().open(); }
   /// True when data is expected or on its way out: looking at the sockets can be worth it.

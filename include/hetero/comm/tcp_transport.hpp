@@ -20,6 +20,7 @@
 
 #include <hetero/comm/shared_memory_link.hpp>
 #include <hetero/comm/tcp_connection.hpp>
+#include <hetero/comm/tcp_interface.hpp>
 #include <hetero/comm/tcp_socket.hpp>
 #include <hetero/comm/transport.hpp>
 
@@ -52,6 +53,16 @@ class tcp_transport final : public transport {
       if (p.net) p.net->close();
     }
     ::close(wake_fd_);
+  }
+
+  [[nodiscard]] std::string path_to(std::uint32_t rank) const override {
+    const std::lock_guard lock{mutex_};
+    const peer& p = peers_[rank];
+    if (p.memory) return "shared memory";
+    return p.net ? interface_of(p.net->socket()) + (p.net->streams().size() == 1
+                                                        ? std::string{}
+                                                        : ", " + std::to_string(p.net->streams().size()) + " streams")
+                 : std::string{};
   }
 
   /// From here on messages to `rank` go through shared memory. Both sides do this between two messages.

@@ -151,6 +151,8 @@ class transport {
 
   [[nodiscard]] virtual std::uint32_t rank() const noexcept = 0;
   [[nodiscard]] virtual std::uint32_t world_size() const noexcept = 0;
+  /// How messages reach a rank, for people: "shared memory", "interface eth0, 2 streams".
+  [[nodiscard]] virtual std::string path_to(std::uint32_t peer) const = 0;
 
   /// Starts a transfer; returns at once. In a failed world the transfer stays undone and `wait` says why.
   virtual void post(transfer& t) = 0;

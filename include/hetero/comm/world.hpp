@@ -77,8 +77,8 @@ class world {
 
   /// Replaces each element by its reduction over all ranks; all ranks end with equal bits. 16-bit floats and 8-bit
   /// integers are added in 32 bits and rounded once. The way follows from `rules`, the count and the type: without a
-  /// tuning small vectors cross whole in about log2 n rounds, large ones move 2(n-1)/n of their bytes each way in a ring
-  /// of 2(n-1) rounds, or as much as each port allows where a tuning knows the ports.
+  /// tuning small vectors cross whole in about log2 n rounds, large ones move 2(n-1)/n of their bytes each way in a
+  /// ring of 2(n-1) rounds, or as much as each port allows where a tuning knows the ports.
   /// @throws error as above; invalid_argument on every rank when an integer sum overflows
   void all_reduce(const tensor_view& view, reduce_op op, traffic_class traffic = traffic_class::other) {
     detail::all_reduce(*state_, view, op, traffic);
@@ -280,6 +280,12 @@ class world {
   /// The group of ranks that passed the same `color` (0 or above), ordered by (key, rank).
   /// @throws error as above; invalid_argument for a negative color
   [[nodiscard]] world split(int color, int key) { return world{detail::split(*state_, color, key), queue_.settings()}; }
+
+  /// How messages reach a rank, for people: "shared memory", "interface eth0, 2 streams"; empty for this one.
+  [[nodiscard]] std::string path_to(rank_id peer) const {
+    const auto& carrier = state_->context->carrier;
+    return carrier && peer != rank() ? carrier->path_to(state_->members.at(index_of(peer))) : std::string{};
+  }
 
   /// Ends every pending and later call on every rank of the job with this reason. Returns at once; any thread.
   void abort(std::string_view reason, errc code = errc::aborted) const noexcept {

@@ -86,6 +86,7 @@ class mpi_transport final : public transport {
   [[nodiscard]] std::uint32_t rank() const noexcept override { return rank_; }
   [[nodiscard]] std::uint32_t world_size() const noexcept override { return static_cast<std::uint32_t>(links_.size()); }
 
+  [[nodiscard]] std::string path_to(std::uint32_t) const override { return "MPI"; }
   void post(transfer& t) override {
     const std::lock_guard lock{mutex()};
     if (failure_) return;

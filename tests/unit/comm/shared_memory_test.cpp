@@ -86,6 +86,9 @@ TEST_CASE("a host and its neighbours mix: memory where two ranks share it, strea
               options.on_listening = [&](std::uint16_t p) { listening.set_value(p); };
               options.ports = {rank == 0 ? std::uint16_t{0} : port.get()};
               world w{tcp_rendezvous(options)};
+              const std::uint32_t beside = (rank + 2) % 4, beyond = (rank + 1) % 4;
+              conformance::expect(w.path_to(rank_id{beside}) == "shared memory", "the path within a host");
+              conformance::expect(w.path_to(rank_id{beyond}) == "interface lo, 2 streams", "the path between hosts");
               body(w);
             },
             [](std::uint32_t, const std::exception_ptr&) {});
